@@ -114,7 +114,7 @@ def compile_crowd(folder: Path, nvcc: Path, *, processes: int, sources: int) -> 
     assert objects(crowd) == expected
     # All of it is in the store now.
     known = crowd.compiled(folder / "k.o", cache="on")
-    assert all("cache hit" in said for _, said in known.values())
+    assert all("archsplit: cache hit" in said for _, said in known.values())
     assert damage_store(folder / "store", seed=processes)
     assert objects(crowd) == expected
     verify_store(store)

@@ -240,7 +240,11 @@ def test_explain_tells_what_was_written_down(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "k.cu"
-    lines = (("", "h.h has changed"), ("sm_90", "ptxas sm_90: run"), ("sm_80", "ptxas sm_80: run"))
+    lines = (
+        ("", "h.h has changed"),
+        ("sm_90", "ptxas sm_90: cache miss"),
+        ("sm_80", "ptxas sm_80: cache miss"),
+    )
     MissLog(folder).write_reasons(str(source), lines)
     assert run(folder, "explain", str(source), "--target", "sm_90") == 0
     assert capsys.readouterr().out == "h.h has changed\nptxas sm_90: run\n"

@@ -161,5 +161,5 @@ class Project:
 
 def steps_that_ran(built: Built) -> list[str]:
     """The steps of nvcc's that had to run, without their sources."""
-    lines = (line.partition(": ")[2] for line in built.told if ": run" in line)
+    lines = (line.partition(": ")[2] for line in built.told if ": cache miss" in line)
     return sorted(line.partition(":")[0] for line in lines)

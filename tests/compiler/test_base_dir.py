@@ -16,7 +16,7 @@ from wrapper_project import KNOWN, Project, ran, settle
 
 from archsplit.cache.entry import CacheEntry
 from archsplit.compiler.direct_cache import (
-    _RULE,
+    _DEPFILE,
     CompletedCompile,
     _mapped_entry,
     _target_cpu_seconds,
@@ -489,13 +489,13 @@ def test_names_of_bases_are_found_in_results_and_messages() -> None:
 def test_entry_loses_the_names_of_bases_in_rules_and_messages() -> None:
     entry = CacheEntry(
         components=(),
-        files={"k.o": b"code", f"{_RULE}k.d": b"k.o: /w/a/k.cu\n"},
+        files={"k.o": b"code", f"{_DEPFILE}k.d": b"k.o: /w/a/k.cu\n"},
         stdout="/w/a/k.cu\n",
         stderr="/w/a/k.cu(3): warning\n",
     )
     mapped = _mapped_entry(entry, PrefixMap(bases=("/w/a",)))
     assert mapped is not None
-    assert dict(mapped.files) == {"k.o": b"code", f"{_RULE}k.d": b"k.o: <base 1>/k.cu\n"}
+    assert dict(mapped.files) == {"k.o": b"code", f"{_DEPFILE}k.d": b"k.o: <base 1>/k.cu\n"}
     assert (mapped.stdout, mapped.stderr) == ("<base 1>/k.cu\n", "<base 1>/k.cu(3): warning\n")
     assert _mapped_entry(entry, NO_PREFIXES) is entry
 
@@ -506,7 +506,7 @@ def test_entry_loses_the_names_of_bases_in_rules_and_messages() -> None:
         {"stdout": "in /w/a\n"},
         {"stderr": "in /w/a\n"},
         {"files": {"k.o": b"/w/a/k.cu"}},
-        {"files": {"k.o": b"code", f"{_RULE}k.d": b"/w/a"}},
+        {"files": {"k.o": b"code", f"{_DEPFILE}k.d": b"/w/a"}},
     ],
 )
 def test_entry_that_still_names_a_base_is_not_shared(named: dict[str, object]) -> None:

@@ -18,7 +18,7 @@ from archsplit.compiler.file_resolver import (
     has_time_text,
     has_timestamp_text,
     join_continued_lines,
-    reads_more,
+    reads_files,
 )
 from archsplit.compiler.include_scan import (
     HeaderFacts,
@@ -29,8 +29,8 @@ from archsplit.compiler.include_scan import (
 )
 from archsplit.compiler.invocation import expand_options
 from archsplit.compiler.keys import (
+    DEPFILE,
     OUTPUT,
-    RULES,
     CompileRequest,
     StepKey,
     compile_request,
@@ -83,9 +83,9 @@ def test_a_folders_name_is_taken_out_and_put_in() -> None:
     assert (
         from_placeholder(to_placeholder(text, "/tmp/x"), "/var/y") == b'.incbin "/var/y/k.fatbin"'
     )
-    assert reads_more(text)
-    assert not reads_more(text, "/tmp/x/")
-    assert reads_more(text, "/tmp/y/")
+    assert reads_files(text)
+    assert not reads_files(text, "/tmp/x/")
+    assert reads_files(text, "/tmp/y/")
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,13 @@ def test_a_folders_name_is_taken_out_and_put_in() -> None:
     ],
 )
 def test_a_directive_may_be_put_together(text: bytes) -> None:
-    assert reads_more(text)
+    assert reads_files(text)
 
 
 def test_other_assembly_reads_nothing_more() -> None:
-    assert not reads_more(b'asm volatile("mov.u32 %0, %%tid.x;\\n\\t" : "=r"(x)); a.include(b);')
-    assert not reads_more(b'asm(".asciz \\"\\303\\x22;\\"");')
-    assert not reads_more(b'asm(".in" "cbin \\"/tmp/x/k.fatbin\\"");', "/tmp/x/")
+    assert not reads_files(b'asm volatile("mov.u32 %0, %%tid.x;\\n\\t" : "=r"(x)); a.include(b);')
+    assert not reads_files(b'asm(".asciz \\"\\303\\x22;\\"");')
+    assert not reads_files(b'asm(".in" "cbin \\"/tmp/x/k.fatbin\\"");', "/tmp/x/")
 
 
 @pytest.mark.parametrize(
@@ -180,10 +180,10 @@ def test_folders_of_the_toolkit_are_above_its_cicc() -> None:
     "text", [b'asm(".include \\"a\\"");', b'asm(".inc" "bin \\"a\\"");', b'asm(".incbin " NAME);']
 )
 def test_the_assembler_may_read_more(text: bytes) -> None:
-    assert reads_more(text)
-    assert not reads_more(b"list.include(a); // .inc")
-    assert not reads_more(b"bool b = list.include ? list.include(a) : false;")
-    assert not reads_more(b"int k;")
+    assert reads_files(text)
+    assert not reads_files(b"list.include(a); // .inc")
+    assert not reads_files(b"bool b = list.include ? list.include(a) : false;")
+    assert not reads_files(b"int k;")
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_continued_lines_are_joined_once(text: bytes, joined: bytes) -> None:
 
 def test_directive_in_two_strings_counts_beside_other_statements() -> None:
     plain = b'asm("" "name"); asm(".ap" "x"); asm("mov.u32 %0, %1;" : "=r"(x));'
-    assert not reads_more(plain)
-    assert reads_more(plain + b'asm(".in" "cbin \\"k\\"");' + plain)
-    assert reads_more(plain + b'asm("\\x2eINCBIN \\"k\\"");')
+    assert not reads_files(plain)
+    assert reads_files(plain + b'asm(".in" "cbin \\"k\\"");' + plain)
+    assert reads_files(plain + b'asm("\\x2eINCBIN \\"k\\"");')
 
 
 def test_only_variables_that_count_are_parts() -> None:
@@ -221,7 +221,7 @@ def test_only_variables_that_count_are_parts() -> None:
     everything = dict.fromkeys([*names, *drivers, *others], "x")
     assert hashed_variables(everything) == sorted(names)
     assert hashed_variables(everything, driver=True) == sorted([*names, *drivers])
-    undated = hashed_variables(dict.fromkeys(names, "x"), dated=False)
+    undated = hashed_variables(dict.fromkeys(names, "x"), epoch=False)
     assert set(undated) == set(names) - {"SOURCE_DATE_EPOCH"}
     assert extra_outputs({"DEPENDENCIES_OUTPUT": "f"}) == "DEPENDENCIES_OUTPUT"
     assert extra_outputs({"SUNPRO_DEPENDENCIES": ""}) == ""
@@ -330,7 +330,7 @@ def test_variables_in_paths_are_part_of_the_key() -> None:
     [
         ("/project/a.o", OUTPUT),
         ("/project/a.d", f"{OUTPUT}.d"),
-        ("/project/r.d", RULES),
+        ("/project/r.d", DEPFILE),
         ("/project/other.o", "other.o"),
         ("/else/x.o", "../else/x.o"),
     ],
@@ -439,7 +439,7 @@ def test_only_debug_information_names_the_source_of_machine_code(
         return found
 
     assert (key("one").flags == key("other").flags) is not debug
-    assert key("one").is_anonymous is not debug
+    assert key("one").ignores_names is not debug
 
 
 def test_key_of_the_writer_lacks_the_included_stub(tmp_path: Path) -> None:
@@ -583,7 +583,7 @@ def test_facts_of_a_header_hold_while_it_is_the_same(
     remember()
     found = opened().find(str(header))
     assert found is not None
-    assert (found[0].tested, found[1]) == ((b'"a.h"',), text_digest(plain.encode()))
+    assert (found[0].include_tests, found[1]) == ((b'"a.h"',), text_digest(plain.encode()))
     # A link has the stamp of the header that it leads to.
     moved = header.rename(tmp_path / "sys/a.h")
     (tmp_path / "sys/b.h").write_text("int b;\n")

@@ -38,7 +38,7 @@ def build(recipe: Path, out: Path, store: Path, toolkit: Toolkit, *more: str) ->
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return sorted(re.findall(r"^(.+?): run", done.stderr, re.MULTILINE))
+    return sorted(re.findall(r"^(.+?): cache miss", done.stderr, re.MULTILINE))
 
 
 @dataclass(frozen=True, kw_only=True)

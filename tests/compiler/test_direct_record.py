@@ -245,7 +245,7 @@ def test_new_name_or_link_leading_elsewhere_is_a_miss(tmp_path: Path) -> None:
     environment = {"ARCHSPLIT_CACHE_DIR": str(store)}
 
     def is_hit() -> bool:
-        return restore_hit(key, environment, counted=False) is not None
+        return restore_hit(key, environment, count=False) is not None
 
     assert is_hit()
     assert (tmp_path / "k.o").read_bytes() == b"object"
@@ -264,8 +264,8 @@ def test_folder_that_was_not_looked_at_before_is_listed(tmp_path: Path) -> None:
     watched = [str(tmp_path), stat_text(str(tmp_path))]
     record: dict[str, list[str]] = {name: [] for name in SECTIONS}
     record |= {"folders": [str(tmp_path)], "watched": watched, "names": ["new.h"]}
-    assert not _is_shadowed(record, is_new=False)
-    assert _is_shadowed(record, is_new=True)
+    assert not _is_shadowed(record, is_foreign=False)
+    assert _is_shadowed(record, is_foreign=True)
 
 
 def test_another_program_of_the_name_earlier_on_path_is_a_miss(tmp_path: Path) -> None:
@@ -285,9 +285,9 @@ def test_another_program_of_the_name_earlier_on_path_is_a_miss(tmp_path: Path) -
     write_record(str(store / "direct" / key), record)
     path = f"{first.parent}:{second.parent}"
     environment = {"ARCHSPLIT_CACHE_DIR": str(store), "PATH": path}
-    assert restore_hit(key, environment, counted=False) is None
+    assert restore_hit(key, environment, count=False) is None
     first.unlink()
-    assert restore_hit(key, environment, counted=False) is not None
+    assert restore_hit(key, environment, count=False) is not None
 
 
 def test_folder_in_place_of_a_file_is_a_miss(tmp_path: Path) -> None:
@@ -304,10 +304,10 @@ def test_folder_in_place_of_a_file_is_a_miss(tmp_path: Path) -> None:
         str(store / "direct" / key), {**record, "head": head, "files": files, "places": places}
     )
     environment = {"ARCHSPLIT_CACHE_DIR": str(store)}
-    assert restore_hit(key, environment, counted=False) is not None
+    assert restore_hit(key, environment, count=False) is not None
     header.unlink()
     header.mkdir()
-    assert restore_hit(key, environment, counted=False) is None
+    assert restore_hit(key, environment, count=False) is None
 
 
 def gcc() -> str:

@@ -96,7 +96,7 @@ class Store:
         head = ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""]
         self.record = {
             **{name: [] for name in SECTIONS},
-            "head": head,
+            "hit": head,
             "machine": [THERE, "/"],
             "replies": [QUERY, "ab"],
             "files": [str(self.header), digest("1"), stat_text(str(self.header))],
@@ -114,7 +114,7 @@ class Store:
         shutil.rmtree(self.direct, ignore_errors=True)
         write_record(str(self.direct / "shared"), self.record)
         found = restore_hit(
-            "own", {**self.environment, **more}, shared_key="shared", bases=(), counted=False
+            "own", {**self.environment, **more}, shared_key="shared", bases=(), count=False
         )
         return found is not None
 

@@ -58,7 +58,7 @@ class Folder:
                 argv, cwd=self.path, env=environment, capture_output=True, check=False
             )
         assert done.returncode == 0, done.stderr
-        assert known is None or (b"cache hit" in done.stderr) == known
+        assert known is None or (b"archsplit: cache hit" in done.stderr) == known
         made = {"standard output": done.stdout}
         for path in [path for path in self.path.rglob("*") if path.is_file()]:
             name = os.path.relpath(path, self.path)

@@ -159,17 +159,17 @@ def test_hit_of_a_shared_record_makes_one_for_the_checkout(tmp_path: Path, share
     entry.write_bytes(seal(b"object"))
     record: dict[str, list[str]] = {name: [] for name in SECTIONS}
     record |= {
-        "head": ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""],
+        "hit": ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""],
         "places": [str(tmp_path / "k.o"), "0", "6", ""],
         "machine": [os.uname().nodename, "/"],
     }
     write_record(str(store / "direct" / shared), record)
     environment, direct = {"ARCHSPLIT_CACHE_DIR": str(store)}, store / "direct"
     # The same folder on the same machine needs no second record.
-    assert restore_hit(key, environment, shared_key=shared, bases=(), counted=False) is not None
+    assert restore_hit(key, environment, shared_key=shared, bases=(), count=False) is not None
     assert os.listdir(direct) == [shared]
     bases = ("/one",)
-    assert restore_hit(key, environment, shared_key=shared, bases=bases, counted=False) is not None
+    assert restore_hit(key, environment, shared_key=shared, bases=bases, count=False) is not None
     assert (direct / key).exists()
 
 
@@ -186,7 +186,7 @@ def test_missing_watched_folder_is_a_miss(tmp_path: Path) -> None:
     assert watched == [str(near), ""]
     record: dict[str, list[str]] = {name: [] for name in SECTIONS}
     record |= {
-        "head": ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""],
+        "hit": ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""],
         "outputs": [str(tmp_path / "k.o"), "0", "6", ""],
         "folders": [str(near)],
         "names": ["asked.h"],
@@ -195,19 +195,19 @@ def test_missing_watched_folder_is_a_miss(tmp_path: Path) -> None:
     }
     write_record(str(store / "direct" / key), record)
     environment = {"ARCHSPLIT_CACHE_DIR": str(store)}
-    assert restore_hit(key, environment, counted=False) is not None
+    assert restore_hit(key, environment, count=False) is not None
     shutil.rmtree(near)
-    assert restore_hit(key, environment, counted=False) is None
+    assert restore_hit(key, environment, count=False) is None
 
 
 def test_record_that_names_a_base_in_another_way_is_not_shared(tmp_path: Path) -> None:
     path, bases = tmp_path / "record", ("/one", "/one/real")
     record: dict[str, list[str]] = {name: [] for name in SECTIONS}
     for text in ("see /one2", "/x/one/k.cu", "in ./one:", "<base 1>/k.cu"):
-        write_record(str(path), {**record, "head": [text, "/one/k.cu"]}, bases)
+        write_record(str(path), {**record, "hit": [text, "/one/k.cu"]}, bases)
         assert path.exists() is (text == "see /one2"), text
         path.unlink(missing_ok=True)
-    write_record(str(path), {**record, "head": ["in /one: /one/real/k.cu", "-I/one"]}, bases)
+    write_record(str(path), {**record, "hit": ["in /one: /one/real/k.cu", "-I/one"]}, bases)
     found = read_record(str(path), ("/two", "/two/real"))
     assert found is not None
-    assert found["head"] == ["in /two: /two/real/k.cu", "-I/two"]
+    assert found["hit"] == ["in /two: /two/real/k.cu", "-I/two"]

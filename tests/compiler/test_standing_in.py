@@ -190,7 +190,7 @@ def test_kept_files_and_comparisons_come_from_no_hit(folder: Folder) -> None:
         return folder.wrap(*argv, **variables)
 
     assert compile_cached().returncode == 0
-    assert "cache hit (local)" in compile_cached(options="--explain").stderr
+    assert "archsplit: cache hit (local)" in compile_cached(options="--explain").stderr
     assert compile_cached("--keep", "--keep-dir", "kept").returncode == 0
     assert list((folder.path / "kept").glob("*.ptx"))
     assert compile_cached(options="--verify").returncode == 9

@@ -79,10 +79,10 @@ def test_tile_kernels_are_cached_like_others(tmp_path: Path) -> None:
     project.folder.mkdir()
     project.write("k.cu", SOURCE)
     said = "\n".join(project.compile(*FLAGS))
-    assert f"{StepKind.TILEIRAS.value} sm_100: run" in said
+    assert f"{StepKind.TILEIRAS.value} sm_100: cache miss" in said
     assert project.is_fresh(*FLAGS)
     assert project.compile(*FLAGS) == KNOWN
     project.write("k.cu", SOURCE + "// a comment\n")
     said = "\n".join(project.compile(*FLAGS))
-    assert f"{StepKind.TILEIRAS.value} sm_100: found (local)" in said
+    assert f"{StepKind.TILEIRAS.value} sm_100: cache hit (local)" in said
     assert project.is_fresh(*FLAGS)

@@ -323,7 +323,7 @@ def test_a_miss_is_explained_by_what_differs(empty: Project, tmp_path: Path) -> 
     lines = here.compile(make=PLAIN)
     assert "gcc has changed" in lines
     lines = here.compile(ONE)
-    run = next(line for line in lines if line.startswith("host compile to assembly: run"))
+    run = next(line for line in lines if line.startswith("host compile to assembly: cache miss"))
     assert re.search("program gcc: [0-9a-f]{12}, before [0-9a-f]{12}", run)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.compiler import wrapper, wrapper_farm
-from archsplit.compiler.invocation import Invocation, ReportFiles, WrapperContext, WrapperRunner
+from archsplit.compiler.invocation import Invocation, PooledRunner, ReportFiles, WrapperContext
 from archsplit.compiler.wrapper import run_wrapper
 from archsplit.errors import DiskFullError
 from archsplit.nvcc.cmdline import CommandLine
@@ -142,7 +142,7 @@ class Calls:
         choice = EngineChoice(endpoint=parse_endpoint("grpc://127.0.0.1:1"), jobs=3)
         context = WrapperContext(
             runner=runner,
-            engine=WrapperRunner(
+            graph_runner=PooledRunner(
                 pool=LocalPool(2),
                 runner=runner,
                 progress=SilentProgress(),
@@ -159,7 +159,7 @@ class Calls:
             cwd=self.folder,
             environment={**os.environ, "SECRET": "of the user", "CICC_MADE_UP": "known to cicc"},
             reproducible=True,
-            files=ReportFiles(),
+            reports=ReportFiles(),
         )
         code = run_wrapper(invocation, context)
         return code, stderr.getvalue().decode()

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from archsplit.cache.config import Settings
-from archsplit.compiler.invocation import Invocation, ReportFiles, WrapperContext, WrapperRunner
+from archsplit.compiler.invocation import Invocation, PooledRunner, ReportFiles, WrapperContext
 from archsplit.compiler.keys import with_depfile
 from archsplit.compiler.wrapper_cache import WrapperCache, _has_known_reads
 from archsplit.compiler.wrapper_graph import Compilation, DryRunResult, plan_compilation
@@ -42,7 +42,7 @@ def planned(
         command=CommandLine(words),
         cwd=folder,
         environment={},
-        files=ReportFiles(),
+        reports=ReportFiles(),
     )
     dryrun = DryRunResult(
         invocation=invocation,
@@ -54,7 +54,7 @@ def planned(
     )
     context = WrapperContext(
         runner=SubprocessRunner(),
-        engine=cast("WrapperRunner", None),
+        graph_runner=cast("PooledRunner", None),
         stdout=io.BytesIO(),
         stderr=io.BytesIO(),
         warn=print,

@@ -91,7 +91,7 @@ def test_a_hit_and_a_miss_leave_the_same(folder: Folder, null_device: Path) -> N
         done = folder.run(f"{argv} -o {name} -MT t.o -MF rules", options="--explain")
         reader.join(timeout=30)
         assert done.returncode == 0
-        known = b"cache hit" in done.stderr
+        known = b"archsplit: cache hit" in done.stderr
         assert known == (folder.cache == "on")
     assert read == [folder.read("t.d")] * 2
     assert (folder.path / "link.o").is_symlink()
@@ -148,8 +148,8 @@ def test_host_source_with_rules_is_a_hit(folder: Folder) -> None:
     first = folder.run(line, options="--explain")
     made = folder.read("h.o"), folder.read("h.d")
     again = folder.run(line, options="--explain")
-    assert (b"cache hit" in again.stderr) == (folder.cache == "on")
-    assert b"cache hit" not in first.stderr
+    assert (b"archsplit: cache hit" in again.stderr) == (folder.cache == "on")
+    assert b"archsplit: cache hit" not in first.stderr
     assert made == (folder.read("h.o"), folder.read("h.d"))
 
 

@@ -18,7 +18,7 @@ from archsplit.compiler.direct_hit import (
     record_bases,
     restore_hit,
 )
-from archsplit.compiler.invocation import Invocation, ReportFiles, WrapperContext, WrapperRunner
+from archsplit.compiler.invocation import Invocation, PooledRunner, ReportFiles, WrapperContext
 from archsplit.compiler.wrapper import run_wrapper
 from archsplit.errors import ArchsplitError
 from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
@@ -78,7 +78,7 @@ class Project:
             cwd=self.folder,
             environment=environment,
             reproducible=True,
-            files=ReportFiles(),
+            reports=ReportFiles(),
         )
         direct = DirectHit.of(order)
         said = carried_out(replace(order, direct_key=direct.key, shared_key=direct.shared_key))
@@ -128,9 +128,7 @@ class DirectHit:
         _, record = find_record(store, key, order.environment, shared_key=shared, bases=bases or ())
         places = [] if record is None else [Path(path) for path in record["outputs"][::4]]
         before = {path: _content(path) for path in places}
-        restored = restore_hit(
-            key, order.environment, shared_key=shared, bases=bases, counted=False
-        )
+        restored = restore_hit(key, order.environment, shared_key=shared, bases=bases, count=False)
         made = {path: _content(path) for path in places}
         for path, content in before.items():
             if content is not None:
@@ -163,7 +161,7 @@ def carried_out(order: Invocation) -> str:
     with contextlib.closing(found.pool):
         around = WrapperContext(
             runner=runner,
-            engine=WrapperRunner(
+            graph_runner=PooledRunner(
                 pool=found.pool,
                 runner=runner,
                 progress=SilentProgress(),
@@ -197,7 +195,7 @@ def by_nvcc(order: Invocation, said: io.BytesIO) -> int:
 
 def ran(lines: tuple[str, ...]) -> list[str]:
     """The steps that had to run."""
-    return sorted(line.partition(":")[0] for line in lines if ": run" in line)
+    return sorted(line.partition(":")[0] for line in lines if ": cache miss" in line)
 
 
 def copied(project: Project, folder: Path) -> Project:

@@ -24,7 +24,7 @@ DEVICE = b'# 0 "k.cu"\n# 1 "k.cu"\n# 1 "only80.h" 1\n'
 
 
 def test_names_of_all_passes_come_once_in_their_order() -> None:
-    text = depfile_text([DEVICE, HOST], command=CommandLine(["-o", "out/k.o"]), made=True)
+    text = depfile_text([DEVICE, HOST], command=CommandLine(["-o", "out/k.o"]), has_outputs=True)
     assert text.decode() == (
         "out/k.o : k.cu \\\n    only80.h \\\n    /usr/include/stdc-predef.h \\\n"
         "    ./cuda_runtime.h \\\n    sub\\ folder/z.h \\\n"
@@ -33,18 +33,18 @@ def test_names_of_all_passes_come_once_in_their_order() -> None:
 
 
 def test_system_headers_can_be_left_out() -> None:
-    text = depfile_text([HOST], command=CommandLine(["-MMD"]), made=True)
+    text = depfile_text([HOST], command=CommandLine(["-MMD"]), has_outputs=True)
     assert b"stdc-predef" not in text
     assert text.startswith(b"k.o : k.cu \\\n    ./cuda_runtime.h")
 
 
 def test_each_header_can_have_a_rule_of_its_own() -> None:
-    text = depfile_text([DEVICE], command=CommandLine(["-MP"]), made=True)
+    text = depfile_text([DEVICE], command=CommandLine(["-MP"]), has_outputs=True)
     assert text == b"k.o : k.cu \\\n    only80.h\n\nonly80.h:\n"
 
 
 @pytest.mark.parametrize(
-    ("argv", "made", "target"),
+    ("argv", "has_outputs", "target"),
     [
         (("-MT", "a b$c", "-o", "x.o"), True, "a b$c"),
         (("--dependency-target-name=t",), True, "t"),
@@ -55,14 +55,17 @@ def test_each_header_can_have_a_rule_of_its_own() -> None:
     ],
 )
 def test_dependency_rule_names_the_expected_target(
-    argv: tuple[str, ...], made: bool, target: str
+    argv: tuple[str, ...], has_outputs: bool, target: str
 ) -> None:
-    text = depfile_text([DEVICE], command=CommandLine(argv), made=made)
+    text = depfile_text([DEVICE], command=CommandLine(argv), has_outputs=has_outputs)
     assert text.startswith(f"{target} : k.cu".encode())
 
 
 def test_a_text_without_markers_has_no_files() -> None:
-    assert depfile_text([b"int x;\n"], command=CommandLine(["-o", "x.o"]), made=True) == b"x.o : \n"
+    assert (
+        depfile_text([b"int x;\n"], command=CommandLine(["-o", "x.o"]), has_outputs=True)
+        == b"x.o : \n"
+    )
 
 
 SINGLE = [
@@ -85,7 +88,7 @@ def test_a_depfile_is_the_one_of_nvcc(name: str) -> None:
         # Each input overwrites the rule of the one before it.
         texts = texts[-1:]
     written = list(run.files.values()) or [run.stdout]
-    assert [depfile_text(texts, command=CommandLine(argv), made=made).decode()] == written
+    assert [depfile_text(texts, command=CommandLine(argv), has_outputs=made).decode()] == written
 
 
 @pytest.mark.parametrize(

@@ -109,17 +109,19 @@ class WrappedCalls:
         assert warnings == [line for line in here.stderr.splitlines() if "unused" in line]
         # The results of the farm serve this machine, and the other way round.
         again = self.compile("again", "--explain", cache="cache of the farm")
-        assert "cache hit (local)" in again.stderr, again.stderr
+        assert "archsplit: cache hit (local)" in again.stderr, again.stderr
         assert self.outputs("again") == self.outputs("here")
         known = self.compile("known", *dead, "--explain", cache="cache of this machine")
-        assert "cache hit (local)" in known.stderr, known.stderr
+        assert "archsplit: cache hit (local)" in known.stderr, known.stderr
         assert self.outputs("known") == self.outputs("here")
         # Another comment changes the key of the whole, and no step.
         (self.sources / "k.cu").write_text(SOURCE + "// a comment\n")
         steps = self.compile("steps", *dead, "--explain", cache="cache of this machine")
         assert steps.returncode == 0, steps.stderr
-        assert "cicc compute_90: found (local)" in steps.stderr
-        assert not [line for line in steps.stderr.splitlines() if ": run" in line], steps.stderr
+        assert "cicc compute_90: cache hit (local)" in steps.stderr
+        assert not [line for line in steps.stderr.splitlines() if ": cache miss" in line], (
+            steps.stderr
+        )
         # Names of sources are absolute in PTX, and their times are in cubins: all steps run here.
         for words in (("-lineinfo",), ("-G",)):
             done = self.compile("here", source="lines.cu", more=words)

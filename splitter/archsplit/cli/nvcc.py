@@ -113,7 +113,7 @@ def _launch() -> int:
     restored = restore_hit(key, environment, shared_key=shared, bases=bases)
     if restored is not None:
         _print(restored)
-        _record_call("cached")
+        _count_call("cached")
         # All output is written. Python's orderly end would be a fifth of a hit's time.
         os._exit(0)
 
@@ -226,7 +226,7 @@ def _compile(
     )
 
 
-def _record_call(text: str) -> None:
+def _count_call(text: str) -> None:
     """Add a line to the record that a build which started the wrapper reads."""
     path = os.environ.get(_CALLS_VARIABLE)
     if not path:
@@ -270,7 +270,7 @@ def _run_wrapper(
     from pathlib import Path
 
     from archsplit.cli.options import cache_settings, engine_choice
-    from archsplit.compiler.invocation import Invocation, ReportFiles, WrapperContext, WrapperRunner
+    from archsplit.compiler.invocation import Invocation, PooledRunner, ReportFiles, WrapperContext
     from archsplit.compiler.wrapper import run_wrapper
     from archsplit.scheduler.find_pool import find_pool
     from archsplit.system.fs import cache_folder
@@ -285,7 +285,7 @@ def _run_wrapper(
         verify=arguments.verify,
         direct_key=keys[0],
         shared_key=keys[1],
-        files=ReportFiles(
+        reports=ReportFiles(
             graph=arguments.graph,
             table=arguments.table,
             save=arguments.save,
@@ -294,7 +294,7 @@ def _run_wrapper(
     )
     found = find_pool(os.environ, jobs=arguments.jobs, memory=arguments.memory)
     with contextlib.closing(found.pool):
-        engine = WrapperRunner(
+        graph_runner = PooledRunner(
             pool=found.pool,
             runner=runner,
             progress=_Notes(),
@@ -302,14 +302,14 @@ def _run_wrapper(
         )
         context = WrapperContext(
             runner=runner,
-            engine=engine,
+            graph_runner=graph_runner,
             stdout=sys.stdout.buffer,
             stderr=sys.stderr.buffer,
             warn=_say,
             cache=cache_settings(arguments, os.environ),
             explain_cache=arguments.explain,
             farm=engine_choice(arguments, os.environ),
-            record=_record_call,
+            call_counter=_count_call,
         )
         return run_wrapper(invocation, context)
 
@@ -358,7 +358,7 @@ def _become_nvcc(nvcc: str, argv: Sequence[str], reason: str) -> NoReturn:
 
     if reason:
         _say(f"running nvcc itself: {reason}")
-        _record_call(f"nvcc {reason}")
+        _count_call(f"nvcc {reason}")
     # Python ignores SIGPIPE, and a child inherits that; nvcc must end when its reader has gone.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.execve(nvcc, [nvcc, *argv], _environment(nvcc))  # noqa: S606 - the caller asked for nvcc

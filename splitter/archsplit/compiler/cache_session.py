@@ -137,7 +137,7 @@ class CacheSession:
             VerifyError: names the steps.
         """
         if self._steps is not None:
-            self._steps.check()
+            self._steps.verify()
 
     def open_objects(self, cwd: Path, environment: Mapping[str, str]) -> ObjectCache:
         """Return the cache of the objects of whole sources.
@@ -176,9 +176,9 @@ class CacheSession:
             steps = [step for step in self._graph.steps if step.name.startswith(prefix)]
             done = [step for step in finished if step.name.startswith(prefix)]
             self._objects.store(unit, steps, done, self._steps, self._private)
-        self._sum_up(self._objects, self._steps)
+        self._report_total(self._objects, self._steps)
 
-    def _sum_up(self, objects: ObjectCache, steps: StepCache) -> None:
+    def _report_total(self, objects: ObjectCache, steps: StepCache) -> None:
         total = len(self._graph.steps)
         texts = [count_text(len(objects.saved), "object")] if objects.saved else []
         texts += [f"{steps.hits} of {count_text(total, 'step')}"] if steps.hits else []

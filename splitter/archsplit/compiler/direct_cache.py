@@ -6,7 +6,7 @@
                  manifest: the last sets of input files, newest first
                     |  all digests equal, and no new file shadows one
                     v
-                 entry: outputs, rules for make, warnings
+                 entry: outputs, depfiles, warnings
 
 In: a request. Out: the outputs, without a dry run and without preprocessing. A build by recipe has
 one cache entry for the object of each target, and the wrapper one for all targets (`WHOLE`). After
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from archsplit.compiler.prefix_map import PrefixMap
     from archsplit.compiler.tool_identity import ToolIdentities
 
-_RULE = "rule "
+_DEPFILE = "depfile "
 _ASSEMBLER = "as"
 WHOLE = ("",)
 """In place of targets, if one cache entry has the results for all."""
@@ -97,7 +97,7 @@ class CachedResult(NamedTuple):
 
     Attributes:
         outputs: contents of the output files by role, such as the object.
-        rules: contents for depfiles by role: the include markers of the preprocessed texts.
+        depfiles: contents for depfiles by role: the include markers of the preprocessed texts.
         notes: further data that the caller stored with the results.
         stdout: standard output of the compilation.
         stderr: its standard error, with the warnings.
@@ -108,7 +108,7 @@ class CachedResult(NamedTuple):
     """
 
     outputs: Mapping[str, bytes]
-    rules: Mapping[str, bytes]
+    depfiles: Mapping[str, bytes]
     notes: Mapping[str, str]
     stdout: str
     stderr: str
@@ -125,7 +125,7 @@ class CompletedCompile(NamedTuple):
         outputs: the output files by role, for each target.
         texts: all preprocessed texts.
         host_depfiles: the host compiler's depfiles, which list the files that it has read.
-        rules: the requested depfiles by role, each with the preprocessed texts of its sources.
+        depfiles: the requested depfiles by role, each with the preprocessed texts of its sources.
         notes: further data to store for each target.
         commands: each program with the arguments of one of its steps.
         tools: further programs that steps ran, as absolute paths.
@@ -145,7 +145,7 @@ class CompletedCompile(NamedTuple):
     stdout: str
     stderr: str
     cpu_seconds: float
-    rules: Mapping[str, tuple[Path, ...]] = MappingProxyType({})
+    depfiles: Mapping[str, tuple[Path, ...]] = MappingProxyType({})
     notes: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     tools: tuple[str, ...] = ()
     without_bases: Container[Path] = ()
@@ -226,21 +226,21 @@ class DirectCache:
         texts = {path: path.read_bytes() for path in done.texts}
         # `.incbin` reads a file that no include marker names.
         found = {path: scans.preprocessed(text) for path, text in texts.items()}
-        if any(scan.reads_more for scan in found.values()) or not (texts or done.host_depfiles):
+        if any(scan.reads_files for scan in found.values()) or not (texts or done.host_depfiles):
             return
         # A file may have changed since the lookup, before the compiler read it.
         self._cache.digests.recheck()
         markers = {path: scan.markers for path, scan in found.items()}
-        reading = self._observe_reads(done, texts, markers)
+        reads = self._observe_reads(done, texts, markers)
         includes = self._include_folders(done)
         resolver = self._file_resolver(includes)
-        read = describe_reads(reading, resolver, scans) if reading and includes else None
-        if reading is None or read is None:
+        read = describe_reads(reads, resolver, scans) if reads and includes else None
+        if reads is None or read is None:
             return
         prefixes = self._request.prefixes
-        if prefixes.paths and not self._has_no_names(done, texts, reading):
+        if prefixes.paths and not self._has_no_names(done, texts, reads):
             return
-        self.base_reason = self._named_base(done, texts, read) if prefixes.bases else ""
+        self.base_reason = self._base_dependency(done, texts, read) if prefixes.bases else ""
         if not self.base_reason:
             self._store_entries(done, markers, read)
 
@@ -261,7 +261,7 @@ class DirectCache:
             self._cache.add_manifest_row(key, row)
             self._cache.miss_log.add_components(self._request.subject, self._request.parts)
 
-    def _named_base(
+    def _base_dependency(
         self, done: CompletedCompile, texts: Mapping[Path, bytes], read: ManifestUpdate
     ) -> str:
         """Return the reason why a result may depend on the name of a base; "" for none."""
@@ -286,11 +286,11 @@ class DirectCache:
         return all(is_gnu_compiler(program, done.environment) for program in hosts)
 
     def _has_no_names(
-        self, done: CompletedCompile, texts: Mapping[Path, bytes], reading: ObservedReads
+        self, done: CompletedCompile, texts: Mapping[Path, bytes], reads: ObservedReads
     ) -> bool:
         """Return True if no result depends on the names of isolated folders."""
         # A source without a preprocessed text may use any name.
-        if reading.has_unlisted:
+        if reads.has_unlisted:
             return False
         # clang names a lambda by the file that it is in.
         if not self._has_only_gnu(done):
@@ -371,8 +371,8 @@ class DirectCache:
         parts: tuple[KeyComponent, ...],
     ) -> CacheEntry:
         files = {role: path.read_bytes() for role, path in done.outputs[target].items()}
-        for role, sources in done.rules.items():
-            files[_RULE + role] = b"".join(markers[source] for source in sources)
+        for role, sources in done.depfiles.items():
+            files[_DEPFILE + role] = b"".join(markers[source] for source in sources)
         return CacheEntry(
             components=parts,
             files=files,
@@ -394,8 +394,8 @@ def _mapped_entry(entry: CacheEntry, prefixes: PrefixMap) -> CacheEntry | None:
     if prefixes == NO_PREFIXES:
         return entry
     files: dict[str, bytes | None] = {
-        # Rules for make name headers, and are written anew on a hit.
-        role: prefixes.map_text(content) if role.startswith(_RULE) else content
+        # Depfiles name headers, and are written anew on a hit.
+        role: prefixes.map_text(content) if role.startswith(_DEPFILE) else content
         for role, content in entry.files.items()
     }
     stdout, stderr = map(prefixes.map_message, (entry.stdout, entry.stderr))
@@ -410,10 +410,11 @@ def _mapped_entry(entry: CacheEntry, prefixes: PrefixMap) -> CacheEntry | None:
 def _cached_result(
     row: ManifestRow, entry: CacheEntry, tier: str, prefixes: PrefixMap
 ) -> CachedResult:
-    rules = {role for role in entry.files if role.startswith(_RULE)}
+    depfiles = {role for role in entry.files if role.startswith(_DEPFILE)}
+    mapped = {role: prefixes.unmap_text(entry.files[role]) for role in depfiles}
     return CachedResult(
-        outputs={role: text for role, text in entry.files.items() if role not in rules},
-        rules={role.removeprefix(_RULE): prefixes.unmap_text(entry.files[role]) for role in rules},
+        outputs={role: text for role, text in entry.files.items() if role not in depfiles},
+        depfiles={role.removeprefix(_DEPFILE): text for role, text in mapped.items()},
         notes=entry.notes,
         stdout=prefixes.unmap_message(entry.stdout),
         stderr=prefixes.unmap_message(entry.stderr),

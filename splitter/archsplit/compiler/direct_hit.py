@@ -25,7 +25,7 @@ In: an invocation. Out: the outputs, what the tools said, a line in the statisti
 full lookup is done: after damage, or in doubt. A file with other times and the same content is the
 same file. `archsplit.compiler.wrapper_cache` writes the records.
 
-A hit may take 50 ms, and each import is counted: see ``tests/compiler/test_direct_record.py``.
+A hit may take 50 ms, and each import is count: see ``tests/compiler/test_direct_record.py``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from archsplit.cache.usage import (
     reliable_stat,
     stat_text,
 )
-from archsplit.nvcc.variables import WRITES, debug_folder, hashed_variables
+from archsplit.nvcc.variables import DEPENDENCY_VARIABLES, debug_folder, hashed_variables
 from archsplit.system.env import cache_dir, config_dir, find_program
 from archsplit.system.outputs import overwrite_file, read_stored_file, store_file
 
@@ -65,13 +65,13 @@ def find_base_dirs(setting: str, folders: tuple[str, ...]) -> list[str]:
     """
     if not setting:
         return []
-    found = [setting] if setting != AUTO else [top for each in folders for top in _tops(each)]
+    found = [top for each in folders for top in _roots(each)] if setting == AUTO else [setting]
     real = map(os.path.realpath, found)
     # GCC takes what is before the first equals sign for the folder.
     return [path for path in dict.fromkeys([*found, *real]) if path != "/" and "=" not in path]
 
 
-def _tops(folder: str) -> Iterator[str]:
+def _roots(folder: str) -> Iterator[str]:
     """Yield the top of the source tree, and of a build tree outside of it."""
     build = _find_above(folder, _CMAKE_CACHE)
     source = None if build is None else _cmake_source(build)
@@ -105,7 +105,7 @@ def _cmake_source(build: str) -> str | None:
 RECORDS_FOLDER = "direct"
 REQUEST_STEP = "request"
 SECTIONS = (
-    *("head", "machine", "bases", "links", "variables", "programs", "compiler_files", "replies"),
+    *("hit", "machine", "bases", "links", "variables", "programs", "compiler_files", "replies"),
     *("files", "folders", "watched", "names", "shadowing", "outputs"),
 )
 """The parts of a record, in their order; each is a list of texts."""
@@ -114,16 +114,16 @@ PRECOMPILED_SUFFIX = ".gch"
 
 _FORMAT = "archsplit direct record 6"
 _SEPARATOR = "\0"
-_OURS = "ARCHSPLIT_"
+_WRAPPER_PREFIX = "ARCHSPLIT_"
 _MODES = {"on", "read-only"}
-_SEARCH_NAMES = ("PATH", "PWD", "CUDA_HOME", "CUDA_PATH", *WRITES)
+_SEARCH_NAMES = ("PATH", "PWD", "CUDA_HOME", "CUDA_PATH", *DEPENDENCY_VARIABLES)
 """Variables by which programs and folders are found, or with which nothing is cached."""
 _CONFIG_NAMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 """Variables by which the store and the file of settings are found."""
 _BASE_DIR = "ARCHSPLIT_CACHE_BASE_DIR"
 _SETTINGS_FILE = "ARCHSPLIT_CACHE_CONFIG"
 _BASE = "<base %d>"
-_PAIR, _TRIPLE, _FOUR = 2, 3, 4
+_PAIR, _TRIPLE, _QUAD = 2, 3, 4
 
 
 def invocation_keys(
@@ -135,7 +135,7 @@ def invocation_keys(
     version: str,
     bases: Sequence[str] | None = None,
 ) -> tuple[str, str]:
-    """Return the keys of an invocation's own record and of the shared one.
+    """Return the keys of an invocation's local record and of the shared one.
 
     The second is the key of the record for all machines and checkouts; "" for none.
 
@@ -152,18 +152,18 @@ def invocation_keys(
     named = sorted(
         name
         for name in environment
-        if name in _SEARCH_NAMES or (name.startswith(_OURS) and name != MODE)
+        if name in _SEARCH_NAMES or (name.startswith(_WRAPPER_PREFIX) and name != MODE)
     )
     for name in (*named, *hashed_variables(environment, driver=True)):
         texts += (name, environment[name])
     config = [text for name in _CONFIG_NAMES for text in (name, environment.get(name, ""))]
     # File times and inode numbers belong to one machine.
-    own = _texts_key([os.uname().nodename, *texts, *config])
+    local = _texts_key([os.uname().nodename, *texts, *config])
     # A word with a placeholder of its own would be taken for another.
     if bases is None or any("<base " in text for text in texts):
-        return own, ""
+        return local, ""
     mapped = (_with_placeholders(text, bases) for text in texts)
-    return own, _texts_key([str(len(bases)), *mapped])
+    return local, _texts_key([str(len(bases)), *mapped])
 
 
 def _texts_key(texts: Iterable[str]) -> str:
@@ -208,7 +208,7 @@ def restore_hit(
     *,
     shared_key: str = "",
     bases: Sequence[str] | None = None,
-    counted: bool = True,
+    count: bool = True,
 ) -> tuple[str, str, str] | None:
     """Write what a known compilation made; None where a full lookup is needed.
 
@@ -217,7 +217,7 @@ def restore_hit(
         shared_key: of the record for all machines and checkouts; "" for none.
         bases: see `record_bases`.
         environment: the invocation's.
-        counted: whether the statistics count a hit.
+        count: whether the statistics count a hit.
 
     Returns:
         What the tools said on standard output and on standard error, and a line of archsplit's own,
@@ -227,31 +227,31 @@ def restore_hit(
     if mode not in _MODES:
         return None
     folder = cache_dir(environment)
-    own, since = os.path.join(folder, RECORDS_FOLDER, key), time.time_ns()
+    local, since = os.path.join(folder, RECORDS_FOLDER, key), time.time_ns()
     path, record = find_record(folder, key, environment, shared_key=shared_key, bases=bases or ())
     if record is None:
         return None
     # Folders of another checkout or machine were not looked at before.
-    is_new = path != own and (bool(bases) or record["machine"][0] != os.uname().nodename)
+    is_foreign = path != local and (bool(bases) or record["machine"][0] != os.uname().nodename)
     # Files first: the source is what changes most.
     digests = current_files(record["files"])
-    if digests is None or not _is_current(record, environment, is_new=is_new):
+    if digests is None or not _is_current(record, environment, is_foreign=is_foreign):
         return None
-    request, entry, digest, cpu_seconds, stdout, stderr, note = record["head"]
+    request, entry, digest, cpu_seconds, stdout, stderr, note = record["hit"]
     content = _entry_content(_store_path(folder, entry), digest)
     if content is None or not _write_outputs(record["outputs"], content):
         return None
     if mode == "on":
-        if counted:
+        if count:
             append_counts(folder, f'[["{REQUEST_STEP}", "", "local", 1, {cpu_seconds}]]')
         # A full lookup needs the manifest as long as the entry is of use.
         for used in (path, _store_path(folder, entry), _store_path(folder, request)):
             mark_used(used)
-        if is_new:
+        if is_foreign:
             record["watched"] = watched_texts(record["folders"], record["names"], since=since)
         # The next hit needn't read these files again.
-        if digests != record["files"] or is_new:
-            write_record(own if is_new else path, {**record, "files": digests})
+        if digests != record["files"] or is_foreign:
+            write_record(local if is_foreign else path, {**record, "files": digests})
     return stdout, stderr, note
 
 
@@ -263,7 +263,7 @@ def find_record(
     shared_key: str = "",
     bases: Sequence[str] = (),
 ) -> tuple[str, dict[str, list[str]] | None]:
-    """Return path and sections of the own record, or else of the shared one.
+    """Return path and sections of the local record, or else of the shared one.
 
     Args:
         folder: of the store.
@@ -278,9 +278,9 @@ def find_record(
         path = os.path.join(folder, RECORDS_FOLDER, shared_key)
         record = read_record(path, bases)
         if record is not None and record["machine"][0] != os.uname().nodename:
-            from archsplit.compiler.machine_facts import use_here  # 10 ms of a hit
+            from archsplit.compiler.machine_facts import adapt_record  # 10 ms of a hit
 
-            record = use_here(record, folder, environment, bases=bases)
+            record = adapt_record(record, folder, environment, bases=bases)
     return path, record
 
 
@@ -394,11 +394,11 @@ def _groups(texts: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
 
 
 def _is_current(
-    record: Mapping[str, list[str]], environment: Mapping[str, str], *, is_new: bool
+    record: Mapping[str, list[str]], environment: Mapping[str, str], *, is_foreign: bool
 ) -> bool:
     search = environment.get("PATH", "")
     return (
-        all(os.path.realpath(path) == end for path, end in _groups(record["links"], _PAIR))
+        all(os.path.realpath(path) == target for path, target in _groups(record["links"], _PAIR))
         and all(
             environment.get(name) == value for name, value in _groups(record["variables"], _PAIR)
         )
@@ -407,7 +407,7 @@ def _is_current(
         )
         and all(stat_text(path) == was for path, was in _groups(record["compiler_files"], _PAIR))
         and _has_same_bases(record["bases"])
-        and not _is_shadowed(record, is_new=is_new)
+        and not _is_shadowed(record, is_foreign=is_foreign)
     )
 
 
@@ -418,11 +418,11 @@ def _has_same_bases(bases: Sequence[str]) -> bool:
     return find_base_dirs(setting, (cwd, named)) == found
 
 
-def _is_shadowed(record: Mapping[str, list[str]], *, is_new: bool) -> bool:
+def _is_shadowed(record: Mapping[str, list[str]], *, is_foreign: bool) -> bool:
     """Return True if other files than before could be read in place of others.
 
     Args:
-        is_new: the folders were not looked at before.
+        is_foreign: the folders were not looked at before.
     """
     # A folder with the same times has the same names: no listing, and no stat for each.
     watched = _groups(record["watched"], _PAIR)
@@ -430,7 +430,7 @@ def _is_shadowed(record: Mapping[str, list[str]], *, is_new: bool) -> bool:
     changed = [path for path, file_stat in watched if not file_stat or stat_text(path) != file_stat]
     folders, shadowing = record["folders"], record["shadowing"]
     # Most often only the folder of the output has changed.
-    if not is_new and {*folders}.issuperset(changed):
+    if not is_foreign and {*folders}.issuperset(changed):
         starts = tuple(os.path.join(folder, "") for folder in changed)
         folders, shadowing = changed, [path for path in shadowing if path.startswith(starts)]
     return bool(shadow_changes(folders, record["names"], record["files"][::_TRIPLE], shadowing))
@@ -477,7 +477,7 @@ def _entry_content(path: str, digest: str) -> bytes | None:
 def _write_outputs(places: Sequence[str], content: bytes) -> bool:
     view = memoryview(content)
     try:
-        for path, start, end, text in _groups(places, _FOUR):
+        for path, start, end, text in _groups(places, _QUAD):
             # A rule for make names the output, so that the entry has no rules.
             made = view[int(start) : int(end)] if end else text.encode(errors="surrogateescape")
             overwrite_file(path, made)

@@ -1,6 +1,6 @@
 """The files that a compilation reads: looked up as compilers do, those without a marker too.
 
-In: an entry of a manifest, with digests of files and programs. Out: whether all are unchanged, and
+In: a row of a manifest, with digests of files and programs. Out: whether all are unchanged, and
 whether no new file would be read in place of one.
 
 Some inputs have no marker in preprocessed text. The assembler reads a file by ``.incbin`` and
@@ -44,7 +44,7 @@ VARIABLE_PREFIX = "$"
 class FileResolver(NamedTuple):
     """Rules by which names become files.
 
-    A named tuple and no dataclass, as all records of the way to a hit: the import of
+    A named tuple and not a dataclass, as everything on the way to a hit: the import of
     `dataclasses` takes 9 ms of the 50 that a hit may take.
 
     Attributes:
@@ -138,13 +138,13 @@ _STRING = rb'R"(?P<raw>\w{0,16})\((?s:.*?)\)(?P=raw)"|"[^"\\]*(?:\\.[^"\\]*)*"'
 _STATEMENT = re.compile(rb'asm(?:__)?\b(?:[^;"R]+|%s|R(?!"))*' % _STRING)
 _BLANK = rb"(?:[ \t\r\f\v]|\\+[trfv]|/\*(?s:.*?)\*/)*"
 """A space for the assembler, also by a string's escapes."""
-_READS = re.compile(
+_READ_DIRECTIVE = re.compile(
     rb'\.incbin\b[ \t]*(?:\\*"([^"\\\n]*))?|\.include%b(?:\\*"|\?[\w./])' % _BLANK
     + rb"|\.(?:macro|irpc?|altmacro)\b",
     re.IGNORECASE,
 )
 """An assembler macro can build any directive, so that none is parsed."""
-_MENTIONED = re.compile(rb"\.(?:[iI](?:[nN][cC]|[rR][pP])|[mM][aA][cC]|[aA][lL][tT])")
+_DIRECTIVE_START = re.compile(rb"\.(?:[iI](?:[nN][cC]|[rR][pP])|[mM][aA][cC]|[aA][lL][tT])")
 _JOINT = re.compile(rb'(?:\)\w{0,16})?"(?:\s|^#[^\n]*\n)*(?:u8)?(?:R"\w{0,16}\(|")', re.MULTILINE)
 """Strings beside each other are one, also with a line marker between them."""
 _CUT = re.compile(
@@ -164,14 +164,14 @@ _WORD = re.compile(rb"%s|(?P<word>[A-Za-z_]\w*)" % _STRING)
 _COMMENT = re.compile(rb'//[^\n]*|/\*(?s:.*?)\*/|("(?:\\.|[^"\\\n])*")')
 
 
-def reads_more(text: bytes, own: str = "") -> bool:
-    """Tell if the assembler will read files that no marker names.
+def reads_files(text: bytes, private: str = "") -> bool:
+    """Return True if the assembler will read files that no marker names.
 
     Args:
         text: of a source, preprocessed or not, or assembly.
-        own: the prefix of paths that are known in another way.
+        private: the prefix of paths that are known in another way.
     """
-    if _reads(text, own):
+    if _has_read_directive(text, private):
         return True
     # Nearly no text has inline assembly, and the patterns below are slow.
     if b"asm" not in text:
@@ -184,11 +184,11 @@ def reads_more(text: bytes, own: str = "") -> bool:
     plain = (_ESCAPE.sub(_character, each) for each in statements)
     # Without a cut, a directive stands in one string.
     joined = (_JOINT.sub(b"", each) if _CUT.search(each) else each for each in plain)
-    return _reads(b";".join(joined), own)
+    return _has_read_directive(b";".join(joined), private)
 
 
 def has_macro_in_assembly(text: bytes) -> bool:
-    """Tell if an unpreprocessed source has macros in its inline assembly."""
+    """Return True if an unpreprocessed source has macros in its inline assembly."""
     if b"asm" not in text:
         return False
     plain = _COMMENT.sub(rb"\1 ", text)
@@ -196,11 +196,11 @@ def has_macro_in_assembly(text: bytes) -> bool:
     return any(word["word"] for each in templates for word in _WORD.finditer(each))
 
 
-def _reads(text: bytes, own: str) -> bool:
+def _has_read_directive(text: bytes, private: str) -> bool:
     # A pattern that ignores case can't be found by its first characters.
-    places = (mention.start() for mention in _MENTIONED.finditer(text))
-    found = filter(None, (_READS.match(text, place) for place in places))
-    return not all(own and (name[1] or b"").startswith(own.encode()) for name in found)
+    places = (mention.start() for mention in _DIRECTIVE_START.finditer(text))
+    found = filter(None, (_READ_DIRECTIVE.match(text, place) for place in places))
+    return not all(private and (name[1] or b"").startswith(private.encode()) for name in found)
 
 
 def _character(escape: re.Match[bytes]) -> bytes:
@@ -239,7 +239,7 @@ def join_continued_lines(text: bytes) -> bytes:
 
 
 def has_time_macro(texts: Iterable[bytes]) -> bool:
-    """Tell if a text names the date or the time."""
+    """Return True if a text names the date or the time."""
     return any(word in text for text in texts for word in _CLOCK)
 
 
@@ -249,7 +249,7 @@ def may_have_time_macro(text: bytes) -> bool:
 
 
 def may_paste_time_macro(texts: Sequence[bytes]) -> bool:
-    """Tell if unpreprocessed texts could put underscores around ``TIME`` or ``DATE``."""
+    """Return True if unpreprocessed texts could put underscores around ``TIME`` or ``DATE``."""
     likely = (text for text in texts if any(word in text for word in (b"TIME", b"DATE", b"STAMP")))
     naming = [text for text in likely if _BARE.search(text)]
     # Most sources don't have the words, and the rest is slow.
@@ -260,7 +260,7 @@ def may_paste_time_macro(texts: Sequence[bytes]) -> bool:
 
 
 def has_time_text(texts: Iterable[bytes], *, since: int, epoch: str | None) -> bool:
-    """Tell if preprocessed texts have the date or the time of their making.
+    """Return True if preprocessed texts have the date or the time of their making.
 
     Args:
         since: when the first of them was begun, in nanoseconds since 1970.
@@ -274,7 +274,7 @@ def has_time_text(texts: Iterable[bytes], *, since: int, epoch: str | None) -> b
 
 
 def has_timestamp_text(text: bytes) -> bool:
-    """Tell if a preprocessed text has what looks like ``__TIMESTAMP__``."""
+    """Return True if a preprocessed text has what looks like ``__TIMESTAMP__``."""
     return _TIMESTAMP.search(text) is not None
 
 
@@ -303,22 +303,22 @@ _NAMED = re.compile(
 def has_equal_headers(
     read: Mapping[str, bytes], resolver: FileResolver, *, system: tuple[str, ...]
 ) -> bool:
-    """Tell if a header with ``#pragma once`` has an equal one beside it.
+    """Return True if a header with ``#pragma once`` has an equal one beside it.
 
     Args:
         read: contents of the files that were read, by their names.
         system: folders whose headers are never edited.
     """
-    own = {
+    headers = {
         resolver.resolve(name): content
         for name, content in read.items()
         if not resolver.normalize(name).startswith(system)
     }
-    once = {content for content in own.values() if _ONCE.search(content)}
+    once = {content for content in headers.values() if _ONCE.search(content)}
     # Guards by macros don't depend on times.
     if not once:
         return False
-    files = {_identity(place): content for place, content in own.items()}
+    files = {_identity(place): content for place, content in headers.items()}
     if len([content for content in files.values() if content in once]) > len(once):
         return True
     sizes = {len(content) for content in once}
@@ -326,15 +326,15 @@ def has_equal_headers(
     searched = [
         path for path in map(resolver.normalize, resolver.includes) if not _is_in(path, system)
     ]
-    places = dict.fromkeys(_places(own, searched))
+    places = dict.fromkeys(_header_candidates(headers, searched))
     return any(_content(place, sizes, files) in once for place in places)
 
 
-def _content(place: str, sizes: Container[int], but: Container[tuple[int, int]]) -> bytes | None:
+def _content(place: str, sizes: Container[int], known: Container[tuple[int, int]]) -> bytes | None:
     """Return the content of another file of one of these sizes."""
     try:
         status = os.stat(place)  # noqa: PTH116 - thousands: a Path each would cost more
-        if status.st_size not in sizes or (status.st_dev, status.st_ino) in but:
+        if status.st_size not in sizes or (status.st_dev, status.st_ino) in known:
             return None
         return Path(place).read_bytes()
     except OSError:
@@ -349,7 +349,7 @@ def _identity(place: str) -> tuple[int, int]:
     return (status.st_dev, status.st_ino)
 
 
-def _places(read: Mapping[str, bytes], searched: Sequence[str]) -> Iterator[str]:
+def _header_candidates(read: Mapping[str, bytes], searched: Sequence[str]) -> Iterator[str]:
     """List the places of the project's headers that texts name."""
     for including, content in read.items():
         folder = including.rpartition("/")[0]

@@ -1,6 +1,6 @@
-"""The files that a compilation has read, as an entry of its manifest.
+"""The files that a compilation has read, as a row of its manifest.
 
-In: the names of included files, the tools, and preprocessed texts. Out: an entry with digests, and
+In: the names of included files, the tools, and preprocessed texts. Out: a row with digests, and
 with every name under which a new file would be read in place of one of these. Where inputs can't be
 known (the clock, ``__TIMESTAMP__``, a file that has just changed), nothing is stored.
 
@@ -31,7 +31,7 @@ from archsplit.compiler.file_resolver import (
     join_continued_lines,
     may_have_time_macro,
     may_paste_time_macro,
-    reads_more,
+    reads_files,
 )
 from archsplit.nvcc.preprocessed import include_markers, text_digest
 from archsplit.nvcc.variables import EPOCH
@@ -65,13 +65,13 @@ class TextScan(NamedTuple):
 
     Attributes:
         joined: the text with its continued lines made one; None where it wasn't read.
-        tested: the argument of each ``__has_include``; None for one that is not a name.
+        include_tests: the argument of each ``__has_include``; None for one that is not a name.
         uses_time: the text names the date or the time.
         reads_unlisted: the text may read files without ``#include``, or ask the time otherwise.
     """
 
     joined: bytes | None
-    tested: tuple[bytes | None, ...]
+    include_tests: tuple[bytes | None, ...]
     uses_time: bool
     reads_unlisted: bool
 
@@ -81,12 +81,12 @@ class PreprocessedScan(NamedTuple):
 
     Attributes:
         markers: see `include_markers`.
-        reads_more: the assembler will read files that no marker names.
+        reads_files: the assembler will read files that no marker names.
         has_timestamp: the text has what looks like ``__TIMESTAMP__``.
     """
 
     markers: bytes
-    reads_more: bool
+    reads_files: bool
     has_timestamp: bool
 
 
@@ -110,11 +110,11 @@ class HeaderFacts:
     def find(self, path: str) -> tuple[TextScan, str] | None:
         """Return the facts about a file and its digest; None where it must be read."""
         try:
-            file_stat, digest, tested = self._facts[path]
+            file_stat, digest, include_tests = self._facts[path]
             if not file_stat or file_stat != stat_text(path):
                 return None
-            words = tuple(word.encode("latin-1") for word in tested)
-            scan = TextScan(joined=None, tested=words, uses_time=False, reads_unlisted=False)
+            words = tuple(word.encode("latin-1") for word in include_tests)
+            scan = TextScan(joined=None, include_tests=words, uses_time=False, reads_unlisted=False)
         except (OSError, KeyError, ValueError, TypeError, AttributeError):
             return None
         return scan, str(digest)
@@ -125,9 +125,9 @@ class HeaderFacts:
         Args:
             file_stat: of the file before it was read.
         """
-        tested_names = [word for word in scan.tested if word is not None]
+        tested_names = [word for word in scan.include_tests if word is not None]
         is_plain = not (scan.uses_time or scan.reads_unlisted) and len(tested_names) == len(
-            scan.tested
+            scan.include_tests
         )
         is_system = os.path.normpath(path).startswith(self._system)
         is_same = file_stat != "" and stat_text(path) == file_stat
@@ -195,9 +195,9 @@ class TextScans:
             joined = join_continued_lines(text)
             scan = self._sources[text] = TextScan(
                 joined=joined,
-                tested=_tested(joined),
+                include_tests=_include_tests(joined),
                 uses_time=has_time_macro([joined]),
-                reads_unlisted=reads_more(joined)
+                reads_unlisted=reads_files(joined)
                 or _has_unlisted_directive(joined)
                 or may_have_time_macro(joined),
             )
@@ -209,7 +209,7 @@ class TextScans:
         if scan is None:
             scan = self._preprocessed[text] = PreprocessedScan(
                 markers=include_markers(text),
-                reads_more=reads_more(text),
+                reads_files=reads_files(text),
                 has_timestamp=has_timestamp_text(text),
             )
         return scan
@@ -221,13 +221,13 @@ def has_include_names(scans: Iterable[TextScan]) -> frozenset[str] | None:
     Returns:
         The names; None if an argument is not a name, because it could be any header.
     """
-    tested = {argument for scan in scans for argument in scan.tested}
-    names = [_LITERAL.match(argument or b"") for argument in tested]
+    include_tests = {argument for scan in scans for argument in scan.include_tests}
+    names = [_LITERAL.match(argument or b"") for argument in include_tests]
     found = {name[1].decode(errors="surrogateescape") for name in names if name}
     return frozenset(found) if all(names) else None
 
 
-def _tested(text: bytes) -> tuple[bytes | None, ...]:
+def _include_tests(text: bytes) -> tuple[bytes | None, ...]:
     """Return the argument of each ``__has_include``; None for an argument that is not a name."""
     return tuple(
         argument
@@ -285,10 +285,10 @@ class ObservedReads(NamedTuple):
         names: files that were included, as they were spelled.
         tools: other files that decide what comes out.
         programs: names of programs that were looked for on the PATH, and queries to programs.
-        system: folders of which texts needn't be kept: the system's, the toolkit's.
+        system: folders whose headers are never edited: of the system and the toolkit.
         since: when the compilation began, in nanoseconds since 1970.
         epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
-        macros: those that the command line defines, ``NAME=VALUE``.
+        macros: macros of the command line, ``NAME=VALUE``.
         preprocessed: texts of sources, as the preprocessor left them.
         has_unlisted: True if some sources have no preprocessed text.
     """
@@ -305,37 +305,37 @@ class ObservedReads(NamedTuple):
 
 
 def describe_reads(
-    reading: ObservedReads, resolver: FileResolver, scans: TextScans
+    reads: ObservedReads, resolver: FileResolver, scans: TextScans
 ) -> ManifestUpdate | None:
     """Describe what was read; None if the result must not be stored.
 
     That is so where a file has changed since the compilation began, or asks what time it is.
     """
-    read = _read_files(reading, resolver, scans)
+    read = _read_files(reads, resolver, scans)
     if read is None:
         return None
-    found = [*read.scans, *map(scans.source, map(_definition, reading.macros))]
+    found = [*read.scans, *map(scans.source, map(_definition, reads.macros))]
     tested_names = has_include_names(found)
     if (
         tested_names is None
-        or _has_unlisted_reads(reading, found, [*read.own.values()], scans)
-        or has_equal_headers(read.own, resolver, system=reading.system)
+        or _has_unlisted_reads(reads, found, [*read.user_files.values()], scans)
+        or has_equal_headers(read.user_files, resolver, system=reads.system)
     ):
         return None
-    dated = any(scan.uses_time for scan in found) or has_time_text(
-        reading.preprocessed, since=reading.since, epoch=reading.epoch
+    uses_clock = any(scan.uses_time for scan in found) or has_time_text(
+        reads.preprocessed, since=reads.since, epoch=reads.epoch
     )
     # The clock goes on, and no entry would be right a minute later.
-    if dated and not reading.epoch:
+    if uses_clock and not reads.epoch:
         return None
     files = read.digests
-    tools = _known_digests(reading.tools, resolver.tool_digest)
-    programs = _known_digests(reading.programs, resolver.program_digest)
+    tools = _known_digests(reads.tools, resolver.tool_digest)
+    programs = _known_digests(reads.programs, resolver.program_digest)
     # A tool that is gone can't be compared the next time.
-    if tools is None or programs is None or _may_have_new_tools(reading, resolver):
+    if tools is None or programs is None or _has_changed_tools(reads, resolver):
         return None
-    if dated and reading.epoch:
-        programs[VARIABLE_PREFIX + EPOCH] = reading.epoch
+    if uses_clock and reads.epoch:
+        programs[VARIABLE_PREFIX + EPOCH] = reads.epoch
     row = ManifestRow(
         files=(*files.items(), *tools.items()),
         programs=tuple(programs.items()),
@@ -350,7 +350,7 @@ def describe_reads(
         return None
     return ManifestUpdate(
         row=row._replace(shadowing=shadowing),
-        texts={files[name]: text for name, text in read.own.items()},
+        texts={files[name]: text for name, text in read.user_files.items()},
     )
 
 
@@ -359,29 +359,29 @@ class _ReadFiles(NamedTuple):
 
     scans: list[TextScan]
     digests: dict[str, str]
-    own: dict[str, bytes]
+    user_files: dict[str, bytes]
 
 
 def _read_files(
-    reading: ObservedReads, resolver: FileResolver, scans: TextScans
+    reads: ObservedReads, resolver: FileResolver, scans: TextScans
 ) -> _ReadFiles | None:
     """Return the files that were read; None if one has changed since the compilation began."""
     read = _ReadFiles([], {}, {})
-    for name in reading.names:
+    for name in reads.names:
         path = resolver.resolve(name)
-        is_own = not resolver.normalize(name).startswith(reading.system)
+        is_user_file = not resolver.normalize(name).startswith(reads.system)
         facts = None
         # A header that is gone is found out about below.
         with contextlib.suppress(OSError):
-            facts = None if is_own or reading.has_unlisted else scans.facts(path)
+            facts = None if is_user_file or reads.has_unlisted else scans.facts(path)
         if facts is None:
-            text = _unchanged_content(path, reading.since)
+            text = _unchanged_content(path, reads.since)
             if text is None:
                 return None
             facts = scans.source(text), text_digest(text)
-            if is_own:
-                read.own[name] = text
-        elif has_changed(path, reading.since):
+            if is_user_file:
+                read.user_files[name] = text
+        elif has_changed(path, reads.since):
             return None
         scan, read.digests[name] = facts
         read.scans.append(scan)
@@ -389,14 +389,15 @@ def _read_files(
 
 
 def _has_unlisted_reads(
-    reading: ObservedReads, found: list[TextScan], own: list[bytes], scans: TextScans
+    reads: ObservedReads, found: list[TextScan], user_texts: list[bytes], scans: TextScans
 ) -> bool:
     """Return True if the compiler may have read files that no list names."""
     if any(scan.reads_unlisted for scan in found):
         return True
-    if any(scans.preprocessed(text).has_timestamp for text in reading.preprocessed):
+    if any(scans.preprocessed(text).has_timestamp for text in reads.preprocessed):
         return True
-    return reading.has_unlisted and _could_be_unlisted([scan.joined or b"" for scan in found], own)
+    texts = [scan.joined or b"" for scan in found]
+    return reads.has_unlisted and _could_be_unlisted(texts, user_texts)
 
 
 def _known_digests(
@@ -407,9 +408,9 @@ def _known_digests(
     return {name: one for name, one in digests.items() if one} if all(digests.values()) else None
 
 
-def _may_have_new_tools(reading: ObservedReads, resolver: FileResolver) -> bool:
+def _has_changed_tools(reads: ObservedReads, resolver: FileResolver) -> bool:
     """Return True if a tool may have changed since the compilation began."""
-    return any(has_changed(resolver.resolve(tool), reading.since) for tool in reading.tools)
+    return any(has_changed(resolver.resolve(tool), reads.since) for tool in reads.tools)
 
 
 def _unchanged_content(path: str, since: int) -> bytes | None:
@@ -432,9 +433,9 @@ def _has_unlisted_directive(text: bytes) -> bool:
     return any(word in text for word in _UNLISTED) or _DIRECTIVE.search(text) is not None
 
 
-def _could_be_unlisted(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:
+def _could_be_unlisted(texts: Sequence[bytes], user_texts: Iterable[bytes]) -> bool:
     """Return True if only preprocessed text can show all reads and uses of the clock."""
-    return may_paste_time_macro(texts) or any(map(has_macro_in_assembly, own))
+    return may_paste_time_macro(texts) or any(map(has_macro_in_assembly, user_texts))
 
 
 def _searched_for(files: Iterable[str], resolver: FileResolver) -> Iterator[str]:

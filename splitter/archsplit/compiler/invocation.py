@@ -1,8 +1,8 @@
-"""A call of the compiler wrapper: nvcc's command line, how archsplit carries it out, and effects.
+"""A call of the compiler wrapper: nvcc's command line, the way archsplit runs it, and its context.
 
 Options are in files and in variables, too: CMake's "Unix Makefiles" puts include folders and
-objects into files (``--options-file``). Their content decides about outputs and rules for make, so
-the dry run gets the words in them.
+objects into files (``--options-file``). Their content decides about outputs and depfiles, so the
+dry run gets the words in them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Invocation:
         environment: nvcc's environment.
         reproducible: give no step more than one core, because more cores change the bytes.
         verify: run nvcc too, and compare.
-        files: reports to write.
+        reports: reports to write.
         direct_key: the key of the direct record; "" for none.
         shared_key: the same of the record for all checkouts.
         bases: the folders of ``base-dir``.
@@ -59,7 +59,7 @@ class Invocation:
     environment: Mapping[str, str]
     reproducible: bool = False
     verify: bool = False
-    files: ReportFiles
+    reports: ReportFiles
     direct_key: str = ""
     shared_key: str = ""
     bases: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ def expand_options(command: CommandLine, cwd: Path) -> tuple[CommandLine, tuple[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrapperRunner:
+class PooledRunner:
     """A runner of graphs, with the pool and the history that all runs share.
 
     Attributes:
@@ -197,34 +197,34 @@ class WrapperRunner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrapperContext:
-    """The effects that a compilation works with.
+    """The programs, streams and settings that a compilation works with.
 
     Attributes:
         runner: starts programs.
-        engine: runs graphs.
+        graph_runner: runs graphs.
         stdout: receives the standard output of the tools.
         stderr: receives warnings and errors of the tools.
         warn: shows a line of archsplit's own to a person.
         cache: settings of the cache; None to do without.
         explain_cache: report hits, and the reason of each miss.
         farm: the farm for the long steps; None for this machine only.
-        record: receives ``cached`` or ``compiled`` for a build that counts the calls.
+        call_counter: receives ``cached`` or ``compiled`` for a build that counts the calls.
     """
 
     runner: Runner
-    engine: WrapperRunner
+    graph_runner: PooledRunner
     stdout: IO[bytes]
     stderr: IO[bytes]
     warn: Callable[[str], None]
     cache: Settings | None = None
     explain_cache: bool = False
     farm: EngineChoice | None = None
-    record: Callable[[str], None] | None = None
+    call_counter: Callable[[str], None] | None = None
 
-    def record_result(self, *, cached: bool) -> None:
-        """Record a compilation that has ended."""
-        if self.record is not None:
-            self.record("cached" if cached else "compiled")
+    def count_call(self, *, cached: bool) -> None:
+        """Count a compilation that has ended."""
+        if self.call_counter is not None:
+            self.call_counter("cached" if cached else "compiled")
 
     def write_output(self, stdout: str, stderr: str) -> None:
         """Print the output of tools, byte for byte."""

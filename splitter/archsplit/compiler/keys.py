@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent, compute_key, environment_parts
+from archsplit.compiler.machine_facts import variable_components
 from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap, map_options
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, OUTPUT_NAMES, TARGET_NAMES
 from archsplit.nvcc.dryrun import (
@@ -25,7 +26,7 @@ from archsplit.nvcc.dryrun import (
     shell_variables,
     step_target,
 )
-from archsplit.nvcc.variables import debug_folder, hashed_variables
+from archsplit.nvcc.variables import debug_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 __pure__ = True
 
 # Neither fatbinary nor the assembler: both take less than a lookup of what they read.
-_CUDAS = (StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.NVLINK)
-_PROGRAMS = {kind.value: kind for kind in _CUDAS}
-_HOST = {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY}
+_CUDA_STEPS = (StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.NVLINK)
+_PROGRAMS = {kind.value: kind for kind in _CUDA_STEPS}
+_HOST_STEPS = {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY}
 _PLACEHOLDER = b"\0archsplit:private"
 _PRIVATE = "<private>/"
 _SOURCE_NAME = "--orig_src_path_name"
@@ -84,7 +85,7 @@ class StepKey:
         folder: the part of `private` with all of the command's files; `private` itself for nvlink.
         placeholder: stands for the private folder in results that tell its name; b"" if none may.
         host_depfile: the file in which it lists what else it has read; None if it reads no more.
-        is_anonymous: True if no name of a file counts: the same text gives the same result.
+        ignores_names: True if the same text gives the same result, whatever the names of files.
     """
 
     kind: StepKind
@@ -95,7 +96,7 @@ class StepKey:
     folder: Path
     placeholder: bytes
     host_depfile: Path | None
-    is_anonymous: bool = False
+    ignores_names: bool = False
 
     @property
     def label(self) -> str:
@@ -126,8 +127,8 @@ def with_depfile(step: Step, private: Path) -> Step:
     no text at all.
     """
     argv = step.command.argv
-    hosts = _kind(argv) in _HOST or ("-E" in argv and is_host_compiler(argv[0]))
-    if not hosts or not step.writes or any(word.startswith("-M") for word in argv[1:]):
+    is_host = _step_kind(argv) in _HOST_STEPS or ("-E" in argv and is_host_compiler(argv[0]))
+    if not is_host or not step.writes or any(word.startswith("-M") for word in argv[1:]):
         return step
     # One for each output, whatever folder that is in.
     name = hashlib.sha256(str(step.writes[0]).encode(errors="surrogateescape")).hexdigest()[:16]
@@ -148,38 +149,38 @@ def step_key(
         debug: see `line_info_flag`; of this step.
     """
     argv = step.command.argv
-    kind = _kind(argv)
+    kind = _step_kind(argv)
     if kind is None or has_unsupported_flags(argv):
         return None
     inputs = _inputs(step, private)
     if kind is StepKind.NVLINK:
-        inputs += _linked(step, private)
+        inputs += _link_inputs(step, private)
     if not inputs or not all(path in inputs or path.is_relative_to(private) for path in step.reads):
         return None
     host_depfile = next((Path(name) for name in option_values(argv, (DEPFILE_FLAG,))), None)
-    if kind in _HOST and host_depfile is None:
+    if kind in _HOST_STEPS and host_depfile is None:
         return None
     target = step_target(argv, kind)
     # Sources that differ only for the host have equal PTX; only debug information names its file.
-    is_anonymous = kind is StepKind.PTXAS and not debug
+    ignores_names = kind is StepKind.PTXAS and not debug
     words = tuple(map(prefixes.map_argument, argv, ("", *argv)))
     flags = _flags(words, private, debug=debug)
     return StepKey(
         kind=kind,
         target="" if target is None else str(target),
-        flags=tuple(_without_names(flags) if is_anonymous else flags),
-        is_anonymous=is_anonymous,
+        flags=tuple(_without_names(flags) if ignores_names else flags),
+        ignores_names=ignores_names,
         inputs=inputs,
         private=private,
         placeholder=_PLACEHOLDER.ljust(len(str(private)), b"\0")
-        if debug and kind in _HOST
+        if debug and kind in _HOST_STEPS
         else b"",
         folder=private if kind is StepKind.NVLINK else inputs[0].parent,
         host_depfile=host_depfile,
     )
 
 
-def _kind(argv: tuple[str, ...]) -> StepKind | None:
+def _step_kind(argv: tuple[str, ...]) -> StepKind | None:
     program = Path(argv[0]).name
     if program in _PROGRAMS or not is_host_compiler(program) or "-E" in argv:
         return _PROGRAMS.get(program)
@@ -195,11 +196,11 @@ def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
     written = {*step.writes, *map(Path, option_values(step.command.argv, _OUTPUTS))}
     read = [path for path in (*step.reads, *named) if path not in written]
     read = [path for path in read if path.is_relative_to(private)]
-    read += [embedded for path in read if path.suffix == ".cpp" for embedded in _embedded(path)]
+    read += [embedded for path in read if path.suffix == ".cpp" for embedded in _fatbins(path)]
     return tuple(path for path in dict.fromkeys(read) if path.is_file())
 
 
-def _linked(step: Step, private: Path) -> tuple[Path, ...]:
+def _link_inputs(step: Step, private: Path) -> tuple[Path, ...]:
     """Yield the user's objects, and every file that a library's name may stand for."""
     argv, cwd = step.command.argv, step.command.cwd
     words = [word for word in argv[1:] if word.endswith(_OBJECTS)]
@@ -214,7 +215,7 @@ def _linked(step: Step, private: Path) -> tuple[Path, ...]:
     return tuple(path for path in dict.fromkeys(found) if path.is_file())
 
 
-def _embedded(source: Path) -> Iterator[Path]:
+def _fatbins(source: Path) -> Iterator[Path]:
     # nvcc's stub includes it by its bare name; a step that doesn't wait for it doesn't list it.
     for path in sorted(source.parent.glob("*.fatbin.c")):
         unit = path.name.removesuffix(".fatbin.c").removesuffix(".tile")
@@ -250,16 +251,16 @@ def _flags(argv: tuple[str, ...], private: Path, *, debug: bool) -> Iterator[Key
 
 _NAMES = {
     **dict.fromkeys(OUTPUT_NAMES, "output"),
-    **dict.fromkeys(("MF", "dependency-output"), "rules"),
+    **dict.fromkeys(("MF", "dependency-output"), "depfile"),
     **dict.fromkeys(TARGET_NAMES, "target"),
 }
 """Options that only say what something is called."""
 _FLAGS = re.compile(r"[\s,='\"]+")
 _SOURCE = re.compile(r"^[^-].*\.(?:cu|cc|cxx|cpp|c|ptx|ii)$")
-_ELSEWHERE = re.compile(r"^@|^native$|^-+(?:arch|gpu-architecture|code|gpu-code)=native$")
+_INDIRECT = re.compile(r"^@|^native$|^-+(?:arch|gpu-architecture|code|gpu-code)=native$")
 """Words that stand for others: of a file, or of what GPU this machine has."""
 _RELOCATABLE = re.compile(r"--?(?:rdc|relocatable-device-code|dc|device-c|dlto)\b")
-OUTPUT, RULES = "<output>", "<rules>"
+OUTPUT, DEPFILE = "<output>", "<depfile>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +270,7 @@ class CompileRequest:
     Attributes:
         parts: all that a result depends on beside files.
         cwd: where nvcc would run.
-        named: files that the command line names, by what they are: `OUTPUT`, `RULES`.
+        named: files that the command line names, by what they are: `OUTPUT`, `DEPFILE`.
         prefixes: folders whose names are not in the parts.
     """
 
@@ -332,7 +333,7 @@ def compile_request(
     """
     words = command.dryrun_argv
     # Words of a file, the GPU of the machine, and quoted flags of variables are not in the key.
-    if any(map(_ELSEWHERE.search, words)) or any(map(environment.get, FLAG_VARIABLES)):
+    if any(map(_INDIRECT.search, words)) or any(map(environment.get, FLAG_VARIABLES)):
         return None
     named: dict[str, Path] = {}
     unnamed: list[Option] = []
@@ -348,7 +349,7 @@ def compile_request(
             named[role] = cwd / value
         else:
             unnamed.append(option)
-    # The rule's target is written anew on each hit.
+    # A depfile is written anew on each hit.
     named.pop("<target>", None)
     debug = line_info_flag(split_flags(words))
     # Line numbers name headers, and so does code for link-time optimization.
@@ -367,16 +368,15 @@ def compile_request(
         place.append(KeyComponent("isolated folders", str(len(prefixes.paths))))
     # Results have other names of files than without the setting.
     place += [KeyComponent("base-dir", prefixes.map_path(base)) for base in bases]
-    variables = hashed_variables(environment, dated=False, driver=True)
-    variables += shell_variables([*words, str(cwd)])
     return CompileRequest(
         parts=(
             KeyComponent("archsplit", version),
             KeyComponent("salt", salt),
-            KeyComponent("place of nvcc", prefixes.map_path(nvcc)),
+            KeyComponent("path of nvcc", prefixes.map_path(nvcc)),
             *driver,
             *place,
-            *environment_parts(environment, variables),
+            *variable_components(environment, epoch=False, driver=True),
+            *environment_parts(environment, shell_variables([*words, str(cwd)])),
             # Which of them are given, whatever their names.
             KeyComponent("named", " ".join(sorted(named))),
             *repeated,

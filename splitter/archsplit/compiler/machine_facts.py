@@ -117,12 +117,17 @@ class ReplyCache:
         if self._folder is None:
             return None
         parts = (
-            KeyComponent("question", query),
+            KeyComponent("query", query),
             KeyComponent("folder", self._cwd),
             KeyComponent("PATH", environment.get("PATH", "")),
-            *environment_parts(environment, hashed_variables(environment)),
+            *variable_components(environment),
         )
         return os.path.join(self._folder, f"reply-{compute_key(parts)}")
+
+
+def variable_components(env: Mapping[str, str], **selection: bool) -> tuple[KeyComponent, ...]:
+    """Return the variables of `hashed_variables`, as components of a key."""
+    return environment_parts(env, hashed_variables(env, **selection))
 
 
 def _folder_identity(path: str) -> str:
@@ -134,7 +139,7 @@ def _folder_identity(path: str) -> str:
     return f"{status.st_dev} {status.st_ino} {stat.S_ISDIR(status.st_mode)}"
 
 
-def use_here(
+def adapt_record(
     record: Mapping[str, list[str]],
     store: str,
     environment: Mapping[str, str],

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cache.entry import KeyComponent, environment_parts
+from archsplit.cache.entry import KeyComponent
 from archsplit.compiler.direct_cache import CompletedCompile, DirectCache
 from archsplit.compiler.include_scan import TextScans
 from archsplit.compiler.keys import (
@@ -23,8 +23,9 @@ from archsplit.compiler.keys import (
     line_info_flag,
     split_flags,
 )
+from archsplit.compiler.machine_facts import variable_components
 from archsplit.nvcc.dryrun import StepKind, option_values
-from archsplit.nvcc.variables import debug_folder, hashed_variables
+from archsplit.nvcc.variables import debug_folder
 from archsplit.system.outputs import overwrite_file
 
 if TYPE_CHECKING:
@@ -145,13 +146,10 @@ class ObjectCache:
             parts=(
                 KeyComponent("archsplit", self._version),
                 KeyComponent("salt", self._cache.settings.salt),
-                KeyComponent("place of nvcc", str(nvcc)),
+                KeyComponent("path of nvcc", str(nvcc)),
                 *([folder_component(flag, debug_folder(cwd, self._environment))] if flag else []),
                 *self._tools.driver(str(nvcc), self._environment),
-                *environment_parts(
-                    self._environment,
-                    hashed_variables(self._environment, dated=False, driver=True),
-                ),
+                *variable_components(self._environment, epoch=False, driver=True),
                 KeyComponent("unit", unit),
                 *(KeyComponent("flag", word) for word in argv),
             ),
@@ -168,17 +166,17 @@ class ObjectCache:
         # Both settings ask for a look at each step.
         if settings.strict or settings.mode == "verify":
             return CachedUnit(objects={})
-        looked = DirectCache(
+        lookup = DirectCache(
             self._cache,
             request,
             environment=self._environment,
             tools=self._tools,
         )
-        self._lookups[request.key] = looked
-        found = looked.find(targets)
-        placed = {target: _placed(one, folder) for target, one in found.items()}
+        self._lookups[request.key] = lookup
+        found = lookup.find(targets)
+        written = {target: _write_objects(one, folder) for target, one in found.items()}
         # What can't be placed is compiled again.
-        objects = {target: made for target, made in placed.items() if made is not None}
+        objects = {target: made for target, made in written.items() if made is not None}
         self.saved += [found[target].cpu_seconds for target in objects]
         return CachedUnit(
             objects=objects,
@@ -188,30 +186,30 @@ class ObjectCache:
 
     def explain(self, unit: SourceUnit) -> tuple[str, ...]:
         """Return the reasons why a source wasn't found in the cache, a line each."""
-        looked = self._lookups.get(unit.request.key)
-        return ("its includes were not scanned",) if looked is None else looked.explain()
+        lookup = self._lookups.get(unit.request.key)
+        return ("its includes were not scanned",) if lookup is None else lookup.explain()
 
     def store(
         self,
         unit: SourceUnit,
         steps: Sequence[Step],
         finished: Sequence[FinishedStep],
-        memory: StepCache,
+        step_cache: StepCache,
         private: Path,
     ) -> None:
         """Store what the unit's steps have made, which all went well."""
-        looked = self._lookups.get(unit.request.key)
+        lookup = self._lookups.get(unit.request.key)
         ran = (step.command.argv for step in steps)
         commands = (unit.view, *(argv for argv in ran if argv[0] not in unit.tools))
         stdout = "".join(done.stdout for done in finished)
         stderr = unit.output + "".join(done.stderr for done in finished)
         if (
-            looked is None
+            lookup is None
             or any(map(has_unsupported_flags, commands))
             or str(private) in stdout + stderr
         ):
             return
-        saved = sum(memory.saved_by.get(step.name, 0.0) for step in steps)
+        saved = sum(step_cache.saved_by.get(step.name, 0.0) for step in steps)
         done = CompletedCompile(
             outputs={target: _files(each) for target, each in unit.objects.items()},
             notes={target: _notes(each, unit.listed) for target, each in unit.objects.items()},
@@ -226,8 +224,8 @@ class ObjectCache:
             stderr=stderr,
             cpu_seconds=sum(done.cpu_seconds for done in finished) + saved,
         )
-        looked.count_misses(done)
-        looked.store(done, TextScans(self._scans))
+        lookup.count_misses(done)
+        lookup.store(done, TextScans(self._scans))
 
 
 def _host_depfiles(commands: Iterable[tuple[str, ...]]) -> tuple[Path, ...]:
@@ -246,7 +244,7 @@ def _notes(made: UnitObjects, listed: tuple[str, ...]) -> dict[str, str]:
     return notes
 
 
-def _placed(found: CachedResult, folder: Path) -> UnitObjects | None:
+def _write_objects(found: CachedResult, folder: Path) -> UnitObjects | None:
     """Write what is known; None if it isn't what a unit would have stored, or can't be written."""
     linked = found.notes.get(_OBJECT)
     relocatable = found.notes.get(_RELOCATABLE, linked)

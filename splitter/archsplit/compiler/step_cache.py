@@ -17,13 +17,12 @@ from archsplit.cache.entry import (
     KeyComponent,
     ManifestRow,
     compute_key,
-    environment_parts,
     key_differences,
 )
 from archsplit.cache.usage import has_changed
 from archsplit.compiler.file_resolver import INCLUDE_PREFIX, FileResolver
 from archsplit.compiler.keys import folder_component, line_info_flag, step_key
-from archsplit.compiler.machine_facts import PROGRAM_GROUP
+from archsplit.compiler.machine_facts import PROGRAM_GROUP, variable_components
 from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap
 from archsplit.errors import VerifyError
 from archsplit.nvcc.depfile import parse_depfile
@@ -35,7 +34,7 @@ from archsplit.nvcc.preprocessed import (
     to_placeholder,
     without_working_folder,
 )
-from archsplit.nvcc.variables import debug_folder, hashed_variables
+from archsplit.nvcc.variables import debug_folder
 from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import CompletedProcess
 
@@ -51,7 +50,7 @@ _TEXTS = {".s", ".c", ".cpp", ".ptx", ".gpu"}
 _FILE = "file "
 
 _LINES = "lines"
-_MOST_DIFFERENCES = 3
+_MAX_DIFFERENCES = 3
 _FOR_LINK = {"-olto", "-lto", "--lto"}
 
 
@@ -139,7 +138,7 @@ def _has_distinct_names(step: Step, key: StepKey) -> bool:
 
 
 def _name(path: Path, key: StepKey) -> str:
-    is_private = path.is_relative_to(key.private) and not key.is_anonymous
+    is_private = path.is_relative_to(key.private) and not key.ignores_names
     return path.name if is_private else "<output>"
 
 
@@ -189,7 +188,7 @@ class StepCache:
     Attributes:
         hits: number of steps that needn't run.
         saved: CPU seconds that needn't be spent.
-        faults: where results are to be verified, the steps that made something else now.
+        differing: in verify mode, the steps with another result than the cached one.
         saved_by: CPU seconds that each hit saved.
         events: the results of lookups.
         without_bases: preprocessed texts whose code names no such folder.
@@ -218,7 +217,7 @@ class StepCache:
         self._began = cache.digests.began
         self._pending: dict[str, _StepLookup] = {}
         self._expected: dict[str, CacheEntry] = {}
-        self.faults: list[str] = []
+        self.differing: list[str] = []
 
     def restore(self, step: Step) -> CompletedProcess | None:
         """Restore the outputs of a step; wait while another process computes the same step."""
@@ -262,23 +261,23 @@ class StepCache:
             # Also after an error: others would wait for the lease's end.
             self._cache.leases.release(lookup.key)
 
-    def check(self) -> None:
+    def verify(self) -> None:
         """Refuse results that differ from the cached ones.
 
         Raises:
             VerifyError: names the steps.
         """
-        if self.faults:
+        if self.differing:
             raise VerifyError(
                 "the results of these steps differ from what the cache has:\n  "
-                + "\n  ".join(self.faults),
+                + "\n  ".join(self.differing),
                 hint="a tool may have been replaced without a change of its bytes; or report it",
             )
 
     def _log(self, step: Step, lookup: _StepLookup, tier: str | None, seconds: float) -> None:
         self._cache.count_lookup(lookup.step_key.kind.value, lookup.step_key.target, tier, seconds)
-        where = f"run{self._difference(lookup)}" if tier is None else f"found ({tier})"
-        line = f"{lookup.step_key.label}: {where}, {seconds:.2f} s"
+        result = f"cache miss{self._difference(lookup)}" if tier is None else f"cache hit ({tier})"
+        line = f"{lookup.step_key.label}: {result}, {seconds:.2f} s"
         self.events.append(StepEvent(step.name, lookup.step_key.target, line))
 
     def _difference(self, lookup: _StepLookup) -> str:
@@ -288,7 +287,7 @@ class StepCache:
             return ""
         before = ([KeyComponent(*part) for part in parts] for parts in earlier)
         found = [key_differences(parts, lookup.parts) for parts in before]
-        return f" ({'; '.join(min(found, key=len)[:_MOST_DIFFERENCES])})" if any(found) else ""
+        return f" ({'; '.join(min(found, key=len)[:_MAX_DIFFERENCES])})" if any(found) else ""
 
     def _look_up(self, step: Step, prefixes: PrefixMap | None = None) -> _StepLookup | None:
         # The flags of each tool count: `-g` of nvcc is for the host's compiler only.
@@ -311,7 +310,7 @@ class StepCache:
             texts = {path: path.read_bytes() for path in found.inputs}
         except OSError:
             return None
-        if found.kind is StepKind.HOST_COMPILE and self._reads_more(texts.values()):
+        if found.kind is StepKind.HOST_COMPILE and self._reads_files(texts.values()):
             return None
         ignores_lines = found.kind is StepKind.CICC and not names_files
         inputs = [(path, to_placeholder(text, str(found.folder))) for path, text in texts.items()]
@@ -330,10 +329,10 @@ class StepCache:
         parts = (
             KeyComponent("step", found.kind.value),
             KeyComponent("salt", self._cache.settings.salt),
-            KeyComponent("spread", "yes" if self._multicore and step.parallel_flags else "no"),
+            KeyComponent("multicore", "yes" if self._multicore and step.parallel_flags else "no"),
             *programs,
             # Every step that is known reads preprocessed text.
-            *environment_parts(environment, hashed_variables(environment, dated=False)),
+            *variable_components(environment, epoch=False),
             *found.flags,
             *(
                 [
@@ -351,7 +350,7 @@ class StepCache:
             ),
             *(
                 KeyComponent(
-                    f"input {path.suffix if found.is_anonymous else path.name}",
+                    f"input {path.suffix if found.ignores_names else path.name}",
                     text_digest(strip_unused_line_markers(text))
                     if ignores_lines
                     else digests[path],
@@ -367,11 +366,11 @@ class StepCache:
             prefixes=prefixes,
         )
 
-    def _reads_more(self, texts: Iterable[bytes]) -> bool:
+    def _reads_files(self, texts: Iterable[bytes]) -> bool:
         # Imported late: the first tools don't wait for its patterns.
-        from archsplit.compiler.file_resolver import reads_more  # noqa: PLC0415
+        from archsplit.compiler.file_resolver import reads_files  # noqa: PLC0415
 
-        return any(reads_more(text, f"{self._private}/") for text in texts)
+        return any(reads_files(text, f"{self._private}/") for text in texts)
 
     def _resolver(self, step: Step) -> FileResolver:
         return FileResolver(
@@ -403,7 +402,7 @@ class StepCache:
         files = read_outputs(step, lookup.step_key, lookup.prefixes)
         expected = self._expected.pop(step.name, None)
         if expected is not None and files is not None and files != expected.files:
-            self.faults.append(f"{step.name} ({lookup.key})")
+            self.differing.append(f"{step.name} ({lookup.key})")
         stdout, stderr = map(lookup.prefixes.map_message, (done.stdout, done.stderr))
         if files is None or stdout is None or stderr is None or self._has_changed_tools(step):
             return

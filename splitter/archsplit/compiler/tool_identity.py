@@ -10,7 +10,7 @@ from the folders in which it looks for its parts and their ``specs``, from those
 few variables. A reply is remembered with the stats of all these files, and used while each stat is
 the same.
 
-What else may answer is asked each time: a script may look at anything, and clang reads
+What else may reply is asked each time: a script may look at anything, and clang reads
 configuration files in places of its own. So is a compiler that looks at the machine (``native``).
 
 While that reply is the same, so are those to ``-print-prog-name`` and, with the same folders in the
@@ -74,7 +74,7 @@ _MOST_SCRIPT = 4096
 
 
 def may_be_gnu(program: str, environment: Mapping[str, str]) -> bool:
-    """Tell whether a program is an ELF executable, and so may be a GNU compiler."""
+    """Return True if a program may be a GNU compiler: an ELF executable."""
     return _is_executable(shutil.which(program, path=environment.get("PATH", "")) or "")
 
 
@@ -90,11 +90,11 @@ def compiler_files(
     # What another compiler looks at is not known, and the machine has no stat.
     if _GNU not in reply or _NATIVE in query:
         return ()
-    searched = _searched(shlex.split(query)[0], environment)
-    return (*searched, *_searched_files(reply, search, str(cwd)))
+    searched = _candidates(shlex.split(query)[0], environment)
+    return (*searched, *_search_files(reply, search, str(cwd)))
 
 
-def _searched(program: str, environment: Mapping[str, str]) -> Iterator[str]:
+def _candidates(program: str, environment: Mapping[str, str]) -> Iterator[str]:
     """Yield the candidates of a program on the PATH, up to the existing one."""
     if "/" in program:
         yield program
@@ -107,7 +107,7 @@ def _searched(program: str, environment: Mapping[str, str]) -> Iterator[str]:
             return
 
 
-def _searched_files(reply: str, search: str, cwd: str) -> Iterable[str]:
+def _search_files(reply: str, search: str, cwd: str) -> Iterable[str]:
     """Return the folders and files that a GNU compiler looks at before it replies."""
     folders: list[str] = []
     for line in search.splitlines():
@@ -143,10 +143,10 @@ class ToolIdentities:
             found.append(KeyComponent(f"program {path.name}", digest))
         query = identity_query(argv)
         if query is not None:
-            answer = self.reply_digest(query, environment)
-            if answer is None:
+            reply = self.reply_digest(query, environment)
+            if reply is None:
                 return None
-            found.append(KeyComponent(f"answer to {query}", answer))
+            found.append(KeyComponent(f"reply to {query}", reply))
         return tuple(found)
 
     def files(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> Iterator[Path | None]:
@@ -155,23 +155,23 @@ class ToolIdentities:
         As they were found, and not what links lead to: a link may be turned to another tool.
         """
         program = argv[0]
-        yield self._found(program, environment)
+        yield self._find_program(program, environment)
         yield from map(Path, filter(os.path.isabs, _preloaded(environment)))
         name = Path(program).name
         # cicc links the device library into each result.
         if name == "cicc":
             yield from sorted(Path(environment.get(_LIBRARY, "/")).glob("*.bc"))
         elif name == "tileiras":
-            yield from _tile_parts(self._found(program, environment))
+            yield from _tile_parts(self._find_program(program, environment))
         elif name == "nvlink":
             yield from _code_generators(argv)
         # A host compiler's driver starts the programs that make the result.
         elif name not in _WITHOUT_PARTS:
-            own = tuple(_search_flags(argv, _PROGRAM_SEARCH))
+            search = tuple(_search_flags(argv, _PROGRAM_SEARCH))
             for part in (*_COMPILERS, *(["cc1"] if _language(argv) == "c" else [])):
-                query = (program, *own, f"-print-prog-name={part}")
-                answer = self._cached_query(argv, query, environment)
-                yield self._found(answer.strip() or part, environment)
+                query = (program, *search, f"-print-prog-name={part}")
+                reply = self._cached_query(argv, query, environment)
+                yield self._find_program(reply.strip() or part, environment)
 
     def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
         """Return the digest of a compiler's reply to `identity_query`; None without a reply."""
@@ -199,7 +199,7 @@ class ToolIdentities:
         program = KeyComponent("program nvcc", self.digests.digest(nvcc, group=PROGRAM_GROUP) or "")
         if target is not None:
             # What such a script starts says all that there is to know.
-            place = KeyComponent("place of nvcc", target)
+            place = KeyComponent("path of nvcc", target)
             return (program, place, *self.driver(target, environment))
         # The profile has include folders and flags, and belongs to one nvcc.
         profile = self.digests.digest(profile_path(nvcc), group=PROGRAM_GROUP)
@@ -211,7 +211,7 @@ class ToolIdentities:
         return (
             program,
             *([KeyComponent("program nvcc.profile", profile)] if profile is not None else []),
-            *([KeyComponent("answer of nvcc", text_digest(reply.encode()))] if reply else []),
+            *([KeyComponent("reply of nvcc", text_digest(reply.encode()))] if reply else []),
         )
 
     def includes(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -224,7 +224,7 @@ class ToolIdentities:
         query = (argv[0], *words, "-x", _language(argv), "-E", "-v", "/dev/null")
         return _listed_folders(self._cached_query(argv, query, environment))
 
-    def _found(self, program: str, environment: Mapping[str, str]) -> Path | None:
+    def _find_program(self, program: str, environment: Mapping[str, str]) -> Path | None:
         path = shutil.which(program, path=environment.get("PATH", ""))
         return None if path is None else Path(path).absolute()
 
@@ -232,27 +232,27 @@ class ToolIdentities:
         self, argv: tuple[str, ...], query: tuple[str, ...], environment: Mapping[str, str]
     ) -> str:
         """Return the reply to a query, which an earlier process may have had."""
-        identity, question = identity_query(argv), shlex.join(query)
+        identity, query_text = identity_query(argv), shlex.join(query)
         if identity is None or query in self._replies:
             return self._query(query, environment)
         replies = ReplyCache(self.digests.folder, cwd=self.cwd)
-        if (stored := replies.find(question, environment)) is not None:
+        if (stored := replies.find(query_text, environment)) is not None:
             return self._replies.setdefault(query, stored.reply)
         since = time.time_ns()
         reply = self._query(query, environment)
         # While the compiler is the same, so are its other replies.
-        if reply and (same := replies.find(identity, environment)) is not None:
+        if reply and (stored := replies.find(identity, environment)) is not None:
             folders = _listed_folders(reply)
-            files = same.file_stats
-            replies.store(question, environment, reply, files=files, folders=folders, since=since)
+            files = stored.file_stats
+            replies.store(query_text, environment, reply, files=files, folders=folders, since=since)
         return reply
 
     def _query(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
         # Threads that plan several sources may begin the same query.
         with self._lock:
             if argv not in self._replies:
-                asked_in = query_environment(environment)
-                done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=asked_in))
+                query_env = query_environment(environment)
+                done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=query_env))
                 self._replies[argv] = "" if done.returncode else done.stdout + done.stderr
             return self._replies[argv]
 

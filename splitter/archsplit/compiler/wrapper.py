@@ -1,6 +1,6 @@
 """The compiler wrapper: run one command line of nvcc, with the same outputs as nvcc.
 
-In: an invocation. Out: nvcc's outputs, rules for make, warnings and exit code. The steps come from
+In: an invocation. Out: nvcc's outputs, depfiles, warnings and exit code. The steps come from
 a dry run. They run in parallel, or their results come from the cache. If a tool crashes, or the
 command line can't be planned, nvcc itself runs.
 
@@ -64,13 +64,13 @@ def run_wrapper(invocation: Invocation, context: WrapperContext) -> int:
     if context.cache is None or is_kept or invocation.verify:
         return _compile(invocation, context, None)
     # Imported late: a compilation without the cache doesn't need it.
-    from archsplit.compiler.wrapper_cache import WrapperCache, with_bases  # noqa: PLC0415
+    from archsplit.compiler.wrapper_cache import WrapperCache, with_base_dirs  # noqa: PLC0415
 
-    invocation = with_bases(invocation, context.cache.base_dir)
+    invocation = with_base_dirs(invocation, context.cache.base_dir)
 
     with contextlib.closing(WrapperCache(invocation, context, context.cache)) as cache:
         if cache.restore():
-            context.record_result(cached=True)
+            context.count_call(cached=True)
             return 0
         return _compile(invocation, context, cache)
 
@@ -87,15 +87,15 @@ def _compile(invocation: Invocation, context: WrapperContext, cache: WrapperCach
         try:
             _write_depfiles(compilation, outcome)
         except OutputError:
-            # An object without its rules would be up to date for make.
+            # An object without its depfile would be up to date for make.
             _remove_outputs(compilation, 0)
             raise
         _place_outputs(compilation, outcome)
-        if invocation.files.any:
+        if invocation.reports.any:
             write_reports(compilation, outcome)
         if cache is not None and step_cache is not None:
             cache.store(compilation, outcome, step_cache)
-        context.record_result(cached=False)
+        context.count_call(cached=False)
         return _exit_code(compilation, outcome)
 
 
@@ -120,7 +120,7 @@ def _exit_code(compilation: Compilation, outcome: Outcome) -> int:
 
 
 def _run(compilation: Compilation, step_cache: ResultCache | None = None) -> Outcome:
-    invocation, engine = compilation.invocation, compilation.context.engine
+    invocation, graph_runner = compilation.invocation, compilation.context.graph_runner
     for path, text in compilation.texts.items():
         path.write_text(text)
     choice, farm = compilation.context.farm, None
@@ -128,8 +128,8 @@ def _run(compilation: Compilation, step_cache: ResultCache | None = None) -> Out
         # Imported late: most compilations have no farm.
         from archsplit.compiler.wrapper_farm import WrapperFarm  # noqa: PLC0415
 
-        farm = WrapperFarm(compilation, choice, engine.runner)
-    outcome = engine.run(
+        farm = WrapperFarm(compilation, choice, graph_runner.runner)
+    outcome = graph_runner.run(
         compilation.graph if farm is None else farm.graph,
         group=compilation.history_group,
         parallel=not (invocation.reproducible or invocation.verify),
@@ -198,7 +198,7 @@ def _remove_outputs(compilation: Compilation, first: int) -> None:
     """Remove what the steps from ``first`` on have written. Older outputs stay, as with nvcc."""
     for step in compilation.graph.steps[first:]:
         for path in step.writes:
-            if stat_text(str(path)) != compilation.before.get(path):
+            if stat_text(str(path)) != compilation.old_stats.get(path):
                 path.unlink(missing_ok=True)
 
 
@@ -214,7 +214,7 @@ def _write_depfiles(compilation: Compilation, outcome: Outcome) -> None:
         text = depfile_text(
             (include_markers(path.read_bytes()) for path in rule.sources),
             command=compilation.invocation.command,
-            made=has_other_outputs(dryrun.transcript),
+            has_outputs=has_other_outputs(dryrun.transcript),
         )
         if rule.path is None:
             stdout.write(text)
@@ -235,15 +235,15 @@ def write_reports(compilation: Compilation, outcome: Outcome) -> None:
     Raises:
         OutputError: a report can't be written.
     """
-    graph, files = compilation.graph, compilation.invocation.files
-    if files.graph is not None:
-        write_file(files.graph, format_graph_dot(graph, outcome))
-    if files.table is not None:
-        write_file(files.table, format_steps_table(graph, outcome))
-    if files.verbose is not None:
-        write_file(files.verbose, _commands_text(graph))
-    if files.save is not None:
-        _save_files(graph, files.save)
+    graph, reports = compilation.graph, compilation.invocation.reports
+    if reports.graph is not None:
+        write_file(reports.graph, format_graph_dot(graph, outcome))
+    if reports.table is not None:
+        write_file(reports.table, format_steps_table(graph, outcome))
+    if reports.verbose is not None:
+        write_file(reports.verbose, _commands_text(graph))
+    if reports.save is not None:
+        _save_files(graph, reports.save)
 
 
 def _commands_text(graph: Graph) -> str:
@@ -290,7 +290,7 @@ def run_nvcc(compilation: Compilation) -> NvccReference:
         FallBackToNvccError: nvcc fails, so that there is nothing to compare with.
     """
     dryrun, invocation = compilation.dryrun, compilation.invocation
-    kept = compilation.folder / "theirs"
+    kept = compilation.folder / "nvcc-kept"
     kept.mkdir()
     # Sources of one name would overwrite each other's kept files.
     keeping = () if dryrun.numbered else ("--keep", "--keep-dir", str(kept))
@@ -302,12 +302,12 @@ def run_nvcc(compilation: Compilation) -> NvccReference:
     files = {path: kept / path.name for path in module_ids}
     return NvccReference(
         kept=kept,
-        outputs=_set_aside(compilation, kept),
+        outputs=_copy_outputs(compilation, kept),
         names={ours: theirs.read_text() for ours, theirs in files.items() if theirs.is_file()},
     )
 
 
-def _set_aside(compilation: Compilation, kept: Path) -> dict[Path, Path]:
+def _copy_outputs(compilation: Compilation, kept: Path) -> dict[Path, Path]:
     """Copy the outputs of nvcc, which the steps write again."""
     copies = {}
     written = (path for step in compilation.graph.steps for path in step.writes)

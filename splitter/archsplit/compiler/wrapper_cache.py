@@ -60,11 +60,11 @@ if TYPE_CHECKING:
 
 _COMPILED = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.FATBINARY}
 _COMPILED |= {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
-_OTHER_OUTPUTS = "makes more than dependency rules"
-"""A note of an entry with more than rules for make: rules name the output as their target then."""
+_OTHER_OUTPUTS = "has outputs beside depfiles"
+"""A note of an entry with more outputs than depfiles; these then name the output as target."""
 
 
-def with_bases(invocation: Invocation, setting: str) -> Invocation:
+def with_base_dirs(invocation: Invocation, setting: str) -> Invocation:
     """Return the invocation with the folders of ``base-dir``."""
     return replace(invocation, bases=tuple(find_base_dirs(setting, _folders(invocation))))
 
@@ -84,7 +84,7 @@ class WrapperCache:
 
     Args:
         invocation: the call.
-        context: the effects.
+        context: the programs, streams and settings.
         settings: of the cache; the mode isn't ``off``.
     """
 
@@ -180,12 +180,12 @@ class WrapperCache:
         There are none if its reads or writes are unpredictable.
         """
         invocation = self._invocation
-        if invocation.files.any or invocation.command.has_options_files:
+        if invocation.reports.any or invocation.command.has_options_files:
             return
         nvcc = os.path.realpath(invocation.nvcc)
         tools = self._session.identify_tools(invocation.cwd)
         # With several cores a tool makes other code.
-        multicore = "" if invocation.reproducible else " spread"
+        cores = "" if invocation.reproducible else " multicore"
         # A result that names the folder is for this folder only.
         for prefixes in dict.fromkeys([self._prefixes, PrefixMap(self._prefixes.paths)]):
             request = compile_request(
@@ -195,7 +195,7 @@ class WrapperCache:
                 cwd=invocation.cwd,
                 environment=invocation.environment,
                 salt=self._session.cache.settings.salt,
-                version=__version__ + multicore,
+                version=__version__ + cores,
                 prefixes=prefixes,
                 bases=invocation.bases,
             )
@@ -212,8 +212,8 @@ class WrapperCache:
         driver = driver_files(nvcc)
         folder = cache_folder(invocation.environment)
         # A direct hit reads no settings, so that they must be the usual ones.
-        is_usual = folder == cache.settings.folder and cache.settings.mode == "on"
-        if not invocation.direct_key or driver is None or not is_usual:
+        is_default = folder == cache.settings.folder and cache.settings.mode == "on"
+        if not invocation.direct_key or driver is None or not is_default:
             return
         blob = cache.local.get(hit.key)
         if blob is None:
@@ -225,7 +225,7 @@ class WrapperCache:
             group=request.key,
         )
         replies = ReplyCache(cache.digests.folder, cwd=invocation.cwd)
-        observed = (*driver, str(config_file(invocation.environment)), *invocation.option_files)
+        more_files = (*driver, str(config_file(invocation.environment)), *invocation.option_files)
         note = _hit_note(LOCAL_TIER) if self._context.explain_cache else ""
         saved = repr(hit.cpu_seconds)
         places = {role: request.path(role) for role in hit.outputs}
@@ -233,9 +233,9 @@ class WrapperCache:
         try:
             digest = sealed_digest(blob)
             sections: dict[str, list[str]] = {
-                **_conditions(hit.row, observed, resolver, replies),
+                **_conditions(hit.row, more_files, resolver, replies),
                 "machine": [os.uname().nodename, str(invocation.cwd)],
-                "head": [request.key, hit.key, digest, saved, hit.stdout, hit.stderr, note],
+                "hit": [request.key, hit.key, digest, saved, hit.stdout, hit.stderr, note],
                 "bases": [*_base_condition(cache.settings.base_dir, invocation)],
                 "links": [str(invocation.nvcc), nvcc],
                 "outputs": [
@@ -250,7 +250,7 @@ class WrapperCache:
         except (_UncheckableError, DamagedError):
             return
         records = folder / RECORDS_FOLDER
-        is_shared = self._is_for_all(request)
+        is_shared = self._can_be_shared(request)
         # Without a base, one record serves this machine and others.
         if invocation.bases or not is_shared:
             write_record(str(records / invocation.direct_key), sections)
@@ -266,7 +266,7 @@ class WrapperCache:
             shared = str(records / invocation.shared_key)
             write_record(shared, sections, request.prefixes.bases)
 
-    def _is_for_all(self, request: CompileRequest) -> bool:
+    def _can_be_shared(self, request: CompileRequest) -> bool:
         invocation, prefixes = self._invocation, request.prefixes
         texts = (part.value.encode(errors="surrogateescape") for part in request.parts)
         return (
@@ -285,11 +285,11 @@ class WrapperCache:
         return True
 
     def _depfiles(self, hit: CachedResult) -> dict[str, bytes]:
-        """Return the rules for make of a hit, by role."""
-        made = _OTHER_OUTPUTS in hit.notes
+        """Return the depfiles of a hit, by role."""
+        has_outputs = _OTHER_OUTPUTS in hit.notes
         return {
-            role: depfile_text([markers], command=self._invocation.command, made=made)
-            for role, markers in hit.rules.items()
+            role: depfile_text([markers], command=self._invocation.command, has_outputs=has_outputs)
+            for role, markers in hit.depfiles.items()
         }
 
     def _store_whole(self, compilation: Compilation, outcome: Outcome, cache: StepCache) -> None:
@@ -331,7 +331,7 @@ class WrapperCache:
             host_depfiles=tuple(
                 Path(name) for argv in commands for name in option_values(argv, (DEPFILE_FLAG,))
             ),
-            rules={
+            depfiles={
                 request.role(rule.path): rule.sources
                 for rule in transcript.dependencies
                 if rule.path is not None
@@ -395,13 +395,13 @@ class _UncheckableError(Exception):
 
 
 def _conditions(
-    row: ManifestRow, observed: Iterable[str], resolver: FileResolver, replies: ReplyCache
+    row: ManifestRow, more_files: Iterable[str], resolver: FileResolver, replies: ReplyCache
 ) -> dict[str, list[str]]:
     """Return the files of a hit as conditions on paths, names and times.
 
     Args:
         row: the files that the entry was made from.
-        observed: further files that the request follows from; they may be missing.
+        more_files: further files that the request follows from; they may be missing.
         resolver: finds the files of the row, and has their digests.
         replies: the compilers' replies to questions about themselves.
 
@@ -432,7 +432,7 @@ def _conditions(
     for spelled, digest in row.files:
         path = resolver.resolve(spelled)
         files += (path, digest, reliable_stat(path, since=since))
-    for path in observed:
+    for path in more_files:
         files += (path, _digest(path, resolver), reliable_stat(path, since=since))
     folders = list(map(resolver.resolve, row.folders))
     return {

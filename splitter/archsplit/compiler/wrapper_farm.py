@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.file_digests import FileDigests
-from archsplit.compiler.keys import has_unsupported_flags, line_info_flag
+from archsplit.compiler.keys import DEPFILE_FLAG, has_unsupported_flags, line_info_flag
 from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.errors import ToolNotFoundError
@@ -90,7 +90,7 @@ class ToolFiles:
         self._objcopy = objcopy
         self._libraries = libraries
         self._stubs = stubs
-        self._more: dict[str, tuple[ToolFile, ...]] = {}
+        self._common_files: dict[str, tuple[ToolFile, ...]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, step: Step) -> tuple[ToolFile, ...]:
@@ -129,14 +129,14 @@ class ToolFiles:
             yield from self._headers() if compiles else self._link_parts(command)
 
     def _headers(self) -> tuple[ToolFile, ...]:
-        if "headers" not in self._more:
+        if "headers" not in self._common_files:
             paths = sorted(set(self._find_headers()))
             found = (self._file(path, _HEADER_GROUP) for path in paths if path.is_file())
-            self._more["headers"] = tuple(found)
-        return self._more["headers"]
+            self._common_files["headers"] = tuple(found)
+        return self._common_files["headers"]
 
     def _link_parts(self, command: Command) -> tuple[ToolFile, ...]:
-        if "link" not in self._more:
+        if "link" not in self._common_files:
             paths = [*self._libraries]
             for part in _LINKERS:
                 argv = (command.argv[0], f"-print-prog-name={part}")
@@ -145,8 +145,8 @@ class ToolFiles:
                 # A bare name is one that the compiler looks for on the PATH.
                 place = shutil.which(name, path=command.env.get("PATH", ""))
                 paths += [] if place is None else [Path(place)]
-            self._more["link"] = tuple(self._file(path, PROGRAM_GROUP) for path in paths)
-        return self._more["link"]
+            self._common_files["link"] = tuple(self._file(path, PROGRAM_GROUP) for path in paths)
+        return self._common_files["link"]
 
     def _file(self, path: Path | None, group: str) -> ToolFile:
         digest = None if path is None else self._digests.digest(str(path), group=group)
@@ -157,10 +157,9 @@ class ToolFiles:
 
 _REMOTE = {"cicc", "ptxas", "cudafe++"}
 _CUDAFE_DEBUG = "--debug_mode"
-_LISTING_FLAG = "-MF"
-_OPENS_MORE = ("-include", "-imacros", "-fprofile", "-fplugin", "-specs", "--specs", "@")
+_FILE_FLAGS = ("-include", "-imacros", "-fprofile", "-fplugin", "-specs", "--specs", "@")
 """Arguments by which a host compiler reads files that no step declares."""
-_OF_MACHINE = {"-march=native", "-mtune=native", "-mcpu=native"}
+_NATIVE_FLAGS = {"-march=native", "-mtune=native", "-mcpu=native"}
 _INTERMEDIATE = {"-lto", "-olto", "--emit-optix-ir"}
 """Options of cicc for LTO and OptiX IR, which have the name of their folder."""
 _SANITIZER = "-fsanitize"
@@ -188,60 +187,60 @@ class WrapperFarm:
         graph = compilation.graph
         self._compilation = compilation
         self._choice = choice
-        self._here = LocalExecutor(starter)
-        self._there: Executor | None = None
+        self._local = LocalExecutor(starter)
+        self._remote_executor: Executor | None = None
         self._closing = contextlib.ExitStack()
         self._tools: ToolFiles | None = None
         self._private = compilation.folder
         # nvcc's own order, without texts, has files that only its own steps know of.
-        steps = graph.steps if compilation.texts else ()
-        self._remote = {step.name: self._remote_step(step) for step in steps if self._fits(step)}
+        sent = filter(self._can_send, graph.steps if compilation.texts else ())
+        self._remote = {step.name: self._remote_step(step) for step in sent}
         marked = (replace(step, is_remote=step.name in self._remote) for step in graph.steps)
         self.graph = Graph(steps=tuple(marked))
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> RunningStep:
         """See `Executor.start`."""
         if not step.is_remote:
-            return self._here.start(step, cores=cores, ended=ended)
-        if self._there is None:
-            self._there = self._closing.enter_context(self._open())
+            return self._local.start(step, cores=cores, ended=ended)
+        if self._remote_executor is None:
+            self._remote_executor = self._closing.enter_context(self._open())
         remote = self._remote[step.name]
-        return self._there.start(remote, cores=1, ended=partial(self._end, remote, ended))
+        return self._remote_executor.start(remote, cores=1, ended=partial(self._end, remote, ended))
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
         """See `Executor.find_fault`."""
-        if self._there is None or not step.is_remote:
-            return self._here.find_fault(step, done)
-        return self._there.find_fault(step, done)
+        if self._remote_executor is None or not step.is_remote:
+            return self._local.find_fault(step, done)
+        return self._remote_executor.find_fault(step, done)
 
     def kill_unawaited(self) -> None:
         """See `Executor.kill_unawaited`."""
-        self._here.kill_unawaited()
+        self._local.kill_unawaited()
 
     def close(self) -> None:
         """See `Executor.close`."""
-        self._here.close()
-        if self._there is not None:
-            self._there.close()
+        self._local.close()
+        if self._remote_executor is not None:
+            self._remote_executor.close()
         self._closing.close()
         if self._tools is not None:
             self._tools.save()
 
-    def _fits(self, step: Step) -> bool:
+    def _can_send(self, step: Step) -> bool:
         """Return True if a step reads and writes only files of the private folder."""
         argv = step.command.argv
         files = (*step.reads, *step.writes)
         # The last step writes where the command line says; the first one reads sources.
         if not step.reads or not all(path.is_relative_to(self._private) for path in files):
             return False
-        if has_unsupported_flags(argv) or any(word.startswith(_OPENS_MORE) for word in argv[1:]):
+        if has_unsupported_flags(argv) or any(word.startswith(_FILE_FLAGS) for word in argv[1:]):
             return False
         if is_host_compiler(argv[0]):
             # Debug information has the folder, and two names for a file with line markers.
             return not {"-c", "-S"}.isdisjoint(argv) and not (
                 "-E" in argv
                 or "assembler" in argv
-                or not _OF_MACHINE.isdisjoint(argv)
+                or not _NATIVE_FLAGS.isdisjoint(argv)
                 or any(word.startswith(_SANITIZER) for word in argv)
                 or line_info_flag(argv[1:])
             )
@@ -266,11 +265,11 @@ class WrapperFarm:
             and path.parent == source.parent
             and path.name.endswith(".fatbin.c")
         )
-        listings = map(Path, option_values(argv, (_LISTING_FLAG,)))
+        depfiles = map(Path, option_values(argv, (DEPFILE_FLAG,)))
         environment = {**step.command.env}
         # All others are this user's: a token has no business on a worker.
-        kept = {*hashed_variables(environment), *_CUDA_VARIABLES}
-        environment = {name: text for name, text in environment.items() if name in kept}
+        sent = {*hashed_variables(environment), *_CUDA_VARIABLES}
+        environment = {name: text for name, text in environment.items() if name in sent}
         environment["PATH"] = step.command.env["PATH"]
         # Compilers believe it, if it names the folder in which they run.
         pwd = Path(step.command.env.get("PWD", ""))
@@ -281,7 +280,7 @@ class WrapperFarm:
             step,
             command=replace(step.command, argv=argv, env=environment),
             reads=reads,
-            writes=(*step.writes, *listings),
+            writes=(*step.writes, *depfiles),
             parallel_flags=(),
         )
 
@@ -336,9 +335,7 @@ class WrapperFarm:
         except OSError as error:
             ended(error)
             return
-        ended(
-            replace(done, stdout=self._here_text(done.stdout), stderr=self._here_text(done.stderr))
-        )
+        ended(replace(done, stdout=self._localize(done.stdout), stderr=self._localize(done.stderr)))
 
     def _rename_folder(self, path: Path) -> None:
         """Write this machine's name of the private folder into a text."""
@@ -346,10 +343,10 @@ class WrapperFarm:
             return
         content = path.read_bytes()
         if WORK_FOLDER.encode() in content:
-            text = self._here_text(os.fsdecode(content))
+            text = self._localize(os.fsdecode(content))
             path.write_bytes(os.fsencode(text))
 
-    def _here_text(self, text: str) -> str:
+    def _localize(self, text: str) -> str:
         """Return a text with this machine's names of an action's files."""
         return text.replace(WORK_FOLDER, str(self._private))
 

@@ -115,13 +115,13 @@ class Compilation:
 
     Attributes:
         dryrun: the reply of nvcc.
-        context: the effects.
+        context: the programs, streams and settings.
         graph: the steps, in the order in which nvcc would run them.
         texts: files that must be there before the steps, with their content.
         staged: the final path of each output that is first written to the private folder, by its
             path there: archives, outputs that exist and aren't regular files, and outputs of steps
             that may end before one that nvcc runs earlier.
-        before: stats of outputs, taken before the steps run.
+        old_stats: stats of outputs, taken before the steps run.
     """
 
     dryrun: DryRunResult
@@ -129,7 +129,7 @@ class Compilation:
     graph: Graph
     texts: Mapping[Path, str]
     staged: Mapping[Path, Path]
-    before: Mapping[Path, str]
+    old_stats: Mapping[Path, str]
 
     @property
     def invocation(self) -> Invocation:
@@ -176,7 +176,7 @@ def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilati
     steps = list(dryrun.plan.steps)
     places = {
         final: folder / f"output-{number}" / final.name
-        for number, final in _staged(steps, folder, has_farm=context.farm is not None)
+        for number, final in _outputs_to_stage(steps, folder, has_farm=context.farm is not None)
     }
     for number, step in enumerate(steps):
         is_archive = step.kind is StepKind.ARCHIVE
@@ -199,7 +199,7 @@ def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilati
         ),
         texts=dryrun.plan.texts,
         staged={private: final for final, private in places.items()},
-        before={path: stat_text(str(path)) for step in needed for path in step.writes},
+        old_stats={path: stat_text(str(path)) for step in needed for path in step.writes},
     )
 
 
@@ -210,7 +210,7 @@ def _without_leftovers(step: NvccStep, read: Container[Path], folder: Path) -> N
     return replace(step, writes=tuple(wanted))
 
 
-def _staged(
+def _outputs_to_stage(
     steps: Sequence[NvccStep], folder: Path, *, has_farm: bool
 ) -> Iterator[tuple[int, Path]]:
     """Yield outputs to be made in the private folder, with their steps' numbers.
@@ -230,7 +230,7 @@ def _staged(
             if not private and path.is_dir():
                 raise FallBackToNvccError("")
             # If an earlier step of nvcc's fails, nvcc leaves the old output.
-            moves = (has_farm or number in early) and _is_movable(step, path)
+            moves = (has_farm or number in early) and _can_move(step, path)
             if not private and (is_archive or moves or not is_replaceable(path)):
                 yield number, path
 
@@ -245,7 +245,7 @@ def _early_steps(steps: Sequence[NvccStep]) -> set[int]:
     return {number for number, before in enumerate(needed) if len(before) < number}
 
 
-def _is_movable(step: NvccStep, path: Path) -> bool:
+def _can_move(step: NvccStep, path: Path) -> bool:
     """Return True if another name for the only output changes only where it is."""
     return (
         step.kind in _MOVABLE
@@ -495,7 +495,7 @@ class _Query:
 
 
 def _check_depfiles(transcript: Transcript) -> None:
-    """Refuse rules for make that can't be written.
+    """Refuse depfiles that can't be written.
 
     Raises:
         FallBackToNvccError: nvcc writes them, or says why not.

@@ -39,19 +39,19 @@ def has_other_outputs(transcript: Transcript) -> bool:
     return any(step.kind is not StepKind.PREPROCESS for step in transcript.steps)
 
 
-def depfile_text(texts: Iterable[bytes], *, command: CommandLine, made: bool) -> bytes:
+def depfile_text(texts: Iterable[bytes], *, command: CommandLine, has_outputs: bool) -> bytes:
     """Return the text of a depfile as nvcc writes it.
 
     Args:
         texts: the preprocessed source, once for each pass.
         command: has the options about depfiles.
-        made: result of `has_other_outputs`; if False, ``-o`` is the name of the depfile.
+        has_outputs: result of `has_other_outputs`; if False, ``-o`` is the name of the depfile.
     """
     names: dict[bytes, None] = {}
     for text in texts:
         names |= dict.fromkeys(_included_files(text, user_only=command.omits_system_headers))
     escaped = [name.replace(b" ", rb"\ ") for name in names]
-    target = command.rule_target or (made and command.output) or _object_name(names)
+    target = command.rule_target or (has_outputs and command.output) or _object_name(names)
     if command.output_folder:
         # nvcc prepends it to any target, even to one of -MT, wherever the object is.
         target = f"{command.output_folder}/{target}"

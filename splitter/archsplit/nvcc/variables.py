@@ -44,7 +44,7 @@ _MOST_WORDS = 2
 """Words in a variable of the profile, such as ``_TARGET_SIZE_``."""
 EPOCH = "SOURCE_DATE_EPOCH"
 """Variable with the time for ``__DATE__`` and ``__TIME__``, in seconds since 1970."""
-WRITES = ("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")
+DEPENDENCY_VARIABLES = ("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")
 _MAKE_NAMES = {
     *("MAKEFLAGS", "GNUMAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES", "MAKEOVERRIDES"),
     *("MAKE_TERMOUT", "MAKE_TERMERR"),
@@ -54,12 +54,12 @@ _COLLECT_PREFIX = "COLLECT_"
 
 
 def hashed_variables(
-    environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
+    environment: Mapping[str, str], *, epoch: bool = True, driver: bool = False
 ) -> list[str]:
     """Return the names of the variables that change the output or messages of compilers, sorted.
 
     Args:
-        dated: True to include ``SOURCE_DATE_EPOCH``. Preprocessed text has no ``__DATE__`` and
+        epoch: True to include ``SOURCE_DATE_EPOCH``. Preprocessed text has no ``__DATE__`` and
             ``__TIME__`` any more: nightlies of several days share the results of its steps.
         driver: True for nvcc as a whole, False for one of its steps.
     """
@@ -67,7 +67,7 @@ def hashed_variables(
         name
         for name in environment
         if (_is_read_by_steps(name) or (driver and _is_read_by_driver(name)))
-        and (dated or name != EPOCH)
+        and (epoch or name != EPOCH)
     )
 
 
@@ -109,7 +109,7 @@ def query_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def extra_outputs(environment: Mapping[str, str]) -> str:
     """Return the variable by which the preprocessor writes a file, or ""."""
-    return next((name for name in WRITES if environment.get(name)), "")
+    return next((name for name in DEPENDENCY_VARIABLES if environment.get(name)), "")
 
 
 def debug_folder(cwd: Path | str, environment: Mapping[str, str]) -> str:
