@@ -93,7 +93,7 @@ def test_the_table_and_the_oracle_have_the_same_targets() -> None:
     assert {str(each) for each in published_targets()} == set(ORACLE_RANKING)
 
 
-def test_every_published_target_runs_where_the_documents_say() -> None:
+def test_published_target_runs_as_documented() -> None:
     for name, capability in itertools.product(ORACLE_RANKING, ASCENDING):
         expected = oracle_runs_on(name, capability)
         found = can_run_on(Target.parse(name), Capability.parse(capability))
@@ -101,9 +101,7 @@ def test_every_published_target_runs_where_the_documents_say() -> None:
 
 
 @given(real_capabilities, st.sets(real_targets, max_size=10))
-def test_the_best_is_the_first_of_the_ranking_that_runs(
-    capability: Capability, some: set[Target]
-) -> None:
+def test_best_target_is_first_of_the_ranking(capability: Capability, some: set[Target]) -> None:
     names = {str(each) for each in some}
     runnable = (name for name in ORACLE_RANKING if oracle_runs_on(name, str(capability)))
     expected = next((name for name in runnable if name in names), None)
@@ -166,12 +164,12 @@ def test_every_line_of_the_table_has_a_public_source() -> None:
 
 
 @given(targets)
-def test_code_runs_on_what_it_was_built_for(target: Target) -> None:
+def test_code_runs_on_its_own_target(target: Target) -> None:
     assert can_run_on(target, target.capability)
 
 
 @given(targets, capabilities)
-def test_suffix_only_narrows_where_a_target_runs(target: Target, capability: Capability) -> None:
+def test_suffix_only_removes_gpus(target: Target, capability: Capability) -> None:
     runs = [
         can_run_on(
             Target(kind=target.kind, capability=target.capability, suffix=suffix), capability
@@ -205,7 +203,7 @@ def test_running_is_transitive(target: Target, b: Capability, c: Capability) -> 
 
 
 @given(capabilities, target_lists)
-def test_the_best_is_one_that_runs_and_none_only_when_nothing_runs(
+def test_best_target_runs_on_the_gpu_if_any_target_does(
     capability: Capability, some: list[Target]
 ) -> None:
     best = best_target(capability, some)

@@ -89,7 +89,7 @@ def test_a_capability_is_two_plain_numbers(text: str) -> None:
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (-1, 0), (9, -1), (9, 10), (1000, 0)])
-def test_numbers_that_no_name_can_have_make_no_capability(numbers: tuple[int, int]) -> None:
+def test_number_out_of_range_is_not_a_capability(numbers: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="is not a compute capability"):
         Capability(*numbers)
 

@@ -113,7 +113,7 @@ def test_an_unknown_setting_is_refused(recipe: Path, tmp_path: Path, frontend: F
     assert "hint: known settings: target, nvcc, jobs" in done.stdout + done.stderr
 
 
-def test_a_setting_that_makes_no_sense_is_refused(
+def test_meaningless_setting_is_refused(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(recipe)

@@ -71,7 +71,7 @@ def test_a_plugins_metadata_has_the_licenses_of_the_toolkit(
         backend.prepare_metadata_for_build_wheel(str(tmp_path), {"target": "sm_100"})
 
 
-def test_metadata_that_has_changed_meanwhile_is_refused(here: Path, tmp_path: Path) -> None:
+def test_metadata_changed_during_the_build_is_refused(here: Path, tmp_path: Path) -> None:
     name = backend.prepare_metadata_for_build_wheel(str(tmp_path))
     readme = here / "README.md"
     readme.write_text(f"{readme.read_text()}\nMore.\n")
@@ -79,7 +79,7 @@ def test_metadata_that_has_changed_meanwhile_is_refused(here: Path, tmp_path: Pa
         backend.build_wheel(str(tmp_path), None, str(tmp_path / name))
 
 
-def test_a_table_that_contradicts_the_recipe_is_refused(here: Path, tmp_path: Path) -> None:
+def test_table_contradicting_the_recipe_is_refused(here: Path, tmp_path: Path) -> None:
     project = here / "pyproject.toml"
     project.write_text(project.read_text().replace('name = "tinyvec"', 'name = "other"'))
     with pytest.raises(RecipeError, match=r"project\.name is 'other', expected 'tinyvec'"):

@@ -52,7 +52,7 @@ def test_build_makes_a_core_and_one_plugin_per_target(built: tuple[Path, Release
     assert set(os.listdir(folder)) == files
 
 
-def test_the_report_says_what_is_there(built: tuple[Path, Release]) -> None:
+def test_report_lists_all_wheels(built: tuple[Path, Release]) -> None:
     folder, report = built
     content = json.loads((folder / REPORT_FILE).read_text())
     assert content["schema"] == 2
@@ -164,9 +164,7 @@ def test_per_target_host_passes(recipe: Path, tmp_path: Path, effects: Effects) 
         assert ctypes.CDLL(str(path)).tinyvec_archs() == expected
 
 
-def test_a_meta_wheel_when_the_recipe_wants_one(
-    recipe: Path, tmp_path: Path, effects: Effects
-) -> None:
+def test_recipe_with_meta_gets_a_meta_wheel(recipe: Path, tmp_path: Path, effects: Effects) -> None:
     with (recipe / "recipe.toml").open("a") as file:
         file.write('\n[install]\nmode = "meta"\n')
     report = build_recipe(

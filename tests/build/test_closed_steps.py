@@ -75,7 +75,7 @@ def run_closed(
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("name", ["tests/tinyvec", "tests/tinyrdc"])
-def test_a_step_reads_nothing_but_what_it_declares(
+def test_step_reads_only_declared_files(
     name: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     run_closed(ROOT / name, environment, tmp_path, (Target.parse("sm_80"),))
@@ -83,7 +83,7 @@ def test_a_step_reads_nothing_but_what_it_declares(
 
 @pytest.mark.nvcc
 @pytest.mark.stress
-def test_a_step_of_a_large_recipe_reads_nothing_but_what_it_declares(
+def test_step_of_a_large_recipe_reads_only_declared_files(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     targets = (Target.parse("sm_90"), Target.parse("compute_120"))

@@ -61,7 +61,7 @@ class Plan:
 
 
 @pytest.mark.nvcc
-def test_each_file_of_the_toolkit_that_a_command_names_is_a_tool(
+def test_toolkit_file_in_a_command_is_a_tool(
     toolkit: Toolkit, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = Plan()

@@ -87,7 +87,7 @@ def test_doctor_without_a_gpu_succeeds_and_lists_plugins(user: Environment) -> N
     assert content["schema"] == 1
 
 
-def test_core_without_plugins_names_what_to_install(user: Environment) -> None:
+def test_core_without_plugins_names_the_missing_plugin(user: Environment) -> None:
     user.install("tinyvec")
     done = user.run("-c", "import tinyvec; tinyvec.load(capability='12.0')")
     assert done.returncode == 1

@@ -83,7 +83,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.stress  # Always run are a nightly from the cache, and the commands of the manual.
-def test_release_and_nightlies_share_what_is_compiled(
+def test_release_and_nightlies_share_compiled_objects(
     nightly_recipe: Path, tmp_path: Path, toolkit: Toolkit, effects: Effects
 ) -> None:
     store = tmp_path / "store"
@@ -184,7 +184,7 @@ def test_a_broken_budget_writes_nothing(
 
 
 @pytest.mark.stress
-def test_the_budget_counts_what_other_machines_have_built(
+def test_budget_counts_wheels_of_other_machines(
     nightly_recipe: Path, tmp_path: Path, effects: Effects, store: Path
 ) -> None:
     known = {**effects.environment, "ARCHSPLIT_CACHE_DIR": str(store)}

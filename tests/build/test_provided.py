@@ -41,7 +41,7 @@ def build_it(recipe: Path, effects: Effects, out: Path, link: str) -> None:
     )
 
 
-def test_a_library_that_nothing_brings_is_refused(
+def test_library_without_a_provider_is_refused(
     recipe: Path, tmp_path: Path, effects: Effects
 ) -> None:
     with pytest.raises(WheelError, match=r"it needs libgomp\.so\.1, which not every Linux has"):

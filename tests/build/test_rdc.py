@@ -129,7 +129,7 @@ def test_one_target_elsewhere_has_the_same_bytes(
     assert plugin in released[1].wheels
 
 
-def test_exchanged_object_equals_a_compile_for_only_that_target(
+def test_exchanged_object_equals_a_single_target_compile(
     effects: Effects,
 ) -> None:
     with executed(TINYRDC, effects, SM_80, SM_90) as plan:
@@ -187,7 +187,7 @@ def launch(recipe: Path, targets: str) -> None:
     change(recipe, 'sass = ["sm_80", "sm_90"]\nptx = ["compute_80"]', targets)
 
 
-def test_of_the_device_runtime_only_what_is_linked_is_left(
+def test_only_linked_code_of_the_device_runtime_stays(
     effects: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     launch(tinyrdc, 'sass = ["sm_80"]')
@@ -199,7 +199,7 @@ def test_of_the_device_runtime_only_what_is_linked_is_left(
     assert plugin.relocatable == (frozenset(),) * 3
 
 
-def test_ptx_that_needs_the_device_runtime_is_refused(
+def test_ptx_with_calls_of_the_device_runtime_is_refused(
     effects: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     launch(tinyrdc, 'ptx = ["compute_80"]')
@@ -231,7 +231,7 @@ def test_registration_is_the_same_for_machine_code_and_ptx(effects: Effects) -> 
     assert texts[0].count("DEFINE_REGISTER_FUNC(") == 2
 
 
-def test_a_function_that_no_source_has_fails_the_device_link(
+def test_missing_device_function_fails_the_link(
     effects: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     source = tinyrdc / "src" / "state.cu"

@@ -158,7 +158,7 @@ def change(folder: Path, name: str, old: str, new: str) -> None:
     (folder / name).write_text(text.replace(old, new))
 
 
-def test_groups_and_a_wheel_of_nvidia_make_a_plugin_that_finds_its_library(
+def test_plugin_of_groups_finds_the_library_of_nvidias_wheel(
     recipe: Path, here: Effects, site: Path, told: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "dist"
@@ -180,7 +180,7 @@ def test_groups_and_a_wheel_of_nvidia_make_a_plugin_that_finds_its_library(
 
 
 @pytest.mark.usefixtures("site")
-def test_a_library_of_cuda_that_is_not_there_is_named_with_its_wheel(
+def test_missing_cuda_library_is_named_with_its_wheel(
     recipe: Path, effects: Effects, toolkit: Toolkit, tmp_path: Path
 ) -> None:
     bare = replace(effects, site_folders=(tmp_path,))
@@ -192,7 +192,7 @@ def test_a_library_of_cuda_that_is_not_there_is_named_with_its_wheel(
     assert caught.value.hint.startswith("pip install 'cuda-toolkit[cublas]==13.0")
 
 
-def test_a_version_is_read_from_the_file_where_no_wheel_has_one(
+def test_version_without_a_wheel_is_read_from_the_file(
     toolkit: Toolkit, site: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "lib"
@@ -215,7 +215,7 @@ def test_a_version_is_read_from_the_file_where_no_wheel_has_one(
         ('extern "C" int dotty_v', "int dotty_v", "C++ mangles the name", 'extern "C"'),
     ],
 )
-def test_symbol_that_cannot_be_exported_fails_before_the_long_compile(
+def test_unexportable_symbol_fails_before_the_long_compile(
     recipe: Path, here: Effects, old: str, new: str, message: str, hint: str, tmp_path: Path
 ) -> None:
     name = "include/parts.h" if old.startswith("API") else "src/dotty.cu"

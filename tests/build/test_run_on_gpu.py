@@ -62,7 +62,7 @@ def run_on_gpu(
     )
 
 
-def test_without_a_gpu_the_kernels_are_left_out_and_that_fails_when_they_are_asked_for(
+def test_without_a_gpu_kernels_are_skipped_and_required_kernels_fail(
     release: Path,
 ) -> None:
     done = run_on_gpu(release, devices="[]", status="3")
@@ -87,7 +87,7 @@ def test_with_a_gpu_the_packs_are_installed_and_the_kernels_run(release: Path) -
 
 
 @pytest.mark.parametrize("name", ["cuda-kernels", "custc", "cuimgops", "fpscan"])
-def test_each_recipe_has_one_check_that_compiles(name: str) -> None:
+def test_each_recipe_has_one_compiling_check(name: str) -> None:
     (check,) = (RECIPES / name).glob("*_on_gpu.py")
     compile(check.read_text(), str(check), "exec")
 

@@ -168,7 +168,7 @@ def test_sort_without_out_works_in_place(face: Face, dtype: str, kind: type[Rela
     assert keys.streams == [1]
 
 
-def test_sort_with_out_and_stream_writes_there_on_that_stream(face: Face) -> None:
+def test_sort_with_out_and_stream_uses_both(face: Face) -> None:
     keys, out = Relabelled(ones("int64"), device=3), Relabelled(ones("int64"), device=3)
     assert face.vecsort.sort(keys, out=out, descending=True, stream=0x7F00) is out
     call = f"sort 4 1 {address(keys.array)} {address(out.array)} 5 0x7f00"
@@ -467,7 +467,7 @@ def test_the_module_runs_the_self_test(face: Face) -> None:
     )
 
 
-def test_the_module_calls_the_doctor_where_nothing_serves(face: Face, tmp_path: Path) -> None:
+def test_unserved_module_calls_the_doctor(face: Face, tmp_path: Path) -> None:
     package = Path(shutil.copytree(face.folder / "vecsort", tmp_path / "vecsort"))
     (package / "_archsplit" / "__init__.py").write_text("def load(device): raise RuntimeError\n")
     doctor = 'print("the doctor speaks")\nraise SystemExit(0)\n'

@@ -51,9 +51,7 @@ def compiled(folder: Path, small_toolkit: Toolkit, before: str) -> tuple[bytes, 
     subprocess.run([*UNSHARED, "true"], capture_output=True, check=False).returncode != 0,
     reason="this system permits no mounts",
 )
-def test_a_disk_that_cant_be_written_costs_a_warning(
-    tmp_path: Path, small_toolkit: Toolkit
-) -> None:
+def test_unwritable_disk_only_warns(tmp_path: Path, small_toolkit: Toolkit) -> None:
     (tmp_path / "k.cu").write_text(SOURCE)
     (tmp_path / "store").mkdir()
     time.sleep(0.1)

@@ -56,7 +56,7 @@ def test_other_parts_have_another_key(
     assert (compute_key(one) == compute_key(other)) == (one == other)
 
 
-def test_a_key_is_what_it_has_always_been() -> None:
+def test_key_is_unchanged() -> None:
     key = compute_key([KeyComponent("flag", "-O3"), KeyComponent("program cicc", "ab")])
     assert key == "c575c7e0c17397b63b76c66adc138814e07d902e5400588bc284f0deaa655286"
 
@@ -84,7 +84,7 @@ def test_a_changed_entry_is_noticed(entry: CacheEntry, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("content", [b"", b"\0", b"\2\0\0\0[]", b"\2\0\0\0{}", b"\3\0\0\0{}"])
-def test_sealed_bytes_that_are_not_an_entry_are_refused(content: bytes) -> None:
+def test_sealed_bytes_without_an_entry_are_refused(content: bytes) -> None:
     for decode in (decode_entry, file_spans):
         with pytest.raises(DamagedError):
             decode(seal(content))
@@ -121,13 +121,13 @@ def test_content_of_each_size_survives_its_seal(size: int) -> None:
     assert unseal(seal(content)) == content
 
 
-def test_lengths_that_are_wrong_are_refused() -> None:
+def test_wrong_length_is_refused() -> None:
     content = unseal(encode_entry(CacheEntry(components=(), files={"a": b"123"})))
     with pytest.raises(DamagedError, match="lengths"):
         decode_entry(seal(content + b"4"))
 
 
-def test_a_seal_over_what_cant_be_decompressed_is_refused() -> None:
+def test_sealed_garbage_is_refused() -> None:
     # Neither zlib's nor Zstandard's.
     for packed in (b"x", b"\x28\xb5\x2f\xfd" + b"x"):
         with pytest.raises(DamagedError, match="unpacked"):
@@ -135,7 +135,7 @@ def test_a_seal_over_what_cant_be_decompressed_is_refused() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 70_000])
-def test_a_sealed_blob_is_the_message_that_the_protobuf_library_writes(size: int) -> None:
+def test_sealed_blob_equals_the_protobuf_librarys_message(size: int) -> None:
     packed = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     digest = new_message("Digest", hash=hashlib.sha256(packed).hexdigest(), size_bytes=size)
     file = new_message("OutputFile", path="entry", digest=digest)
@@ -162,7 +162,7 @@ def test_the_action_of_an_entry_is_the_librarys() -> None:
     assert action == encode_message(expected)
 
 
-def test_fields_that_servers_add_are_ignored() -> None:
+def test_extra_fields_of_a_server_are_ignored() -> None:
     result = decode_message("ActionResult", seal(b"object"))
     result.execution_metadata.worker = "10.0.0.1"
     result.execution_metadata.execution_start_timestamp.seconds = 5
@@ -213,7 +213,7 @@ def test_a_manifest_survives() -> None:
     assert decode_manifest(encode_manifest([ROW, other], request="r"), request="r") == (ROW, other)
 
 
-def test_a_row_says_what_its_result_depends_on() -> None:
+def test_row_lists_the_dependencies_of_its_result() -> None:
     row = ManifestRow(files=ROW.files, programs=ROW.programs, shadowing=("x/k.cu",))
     assert row.components("r") == (
         ("request", "r"),
@@ -229,13 +229,13 @@ def test_another_requests_manifest_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{}", b"x", b'{"request": "r", "rows": [{}]}'])
-def test_sealed_text_that_is_not_a_manifest_is_refused(text: bytes) -> None:
+def test_sealed_text_without_a_manifest_is_refused(text: bytes) -> None:
     with pytest.raises(DamagedError):
         decode_manifest(seal(text), request="r")
 
 
 @pytest.mark.parametrize("row", [b'["a"]', b'["a","b","c"]', b'"ab"', b'["a",1]', b"{}", b"1"])
-def test_a_row_that_has_no_pairs_is_refused(row: bytes) -> None:
+def test_row_without_pairs_is_refused(row: bytes) -> None:
     empty = b'"programs":[],"folders":[],"names":[],"shadowing":[]'
     text = b'{"request":"r","rows":[{"files":[%s],%s}]}' % (row, empty)
     with pytest.raises(DamagedError, match="path and a digest"):
@@ -247,7 +247,7 @@ def test_a_manifest_keeps_its_first_rows() -> None:
     assert decode_manifest(encode_manifest(rows, request="r"), request="r") == tuple(rows[:16])
 
 
-def test_differences_name_what_changed() -> None:
+def test_differences_name_the_changed_components() -> None:
     digests = ("0" * 64, "1" * 64)
     old = [
         KeyComponent("flag", "-O2"),
@@ -270,7 +270,7 @@ def test_differences_name_what_changed() -> None:
     )
 
 
-def test_an_order_that_changed_is_shown_whole() -> None:
+def test_changed_order_is_shown_in_full() -> None:
     old, new = (
         [KeyComponent("flag", "a"), KeyComponent("flag", "b")],
         [KeyComponent("flag", "b"), KeyComponent("flag", "a")],
@@ -325,7 +325,7 @@ def test_small_blob_of_gigabytes_is_refused_before_they_are_in_memory(packed: st
     assert float(seconds) < 1
 
 
-def test_content_that_compresses_too_well_is_stored_without_compression() -> None:
+def test_extremely_compressible_content_is_stored_raw() -> None:
     content = bytes(65 << 20)
     blob = seal(content)
     assert len(blob) > len(content)

@@ -101,7 +101,7 @@ def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
         resolve_settings({"ARCHSPLIT_CACHE_CONFIG": str(file)})
 
 
-def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+def test_named_settings_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="can't read"):
         resolve_settings({"ARCHSPLIT_CACHE_CONFIG": str(tmp_path / "none")})
 

@@ -69,7 +69,7 @@ def test_stats_prints_the_hit_rate_as_text_and_json(
     assert [row["tier"] for row in facts["counts"]] == ["miss", "local"]
 
 
-def test_verify_removes_what_is_damaged_and_says_so(
+def test_verify_removes_and_reports_damaged_entries(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(folder, "verify") == 0
@@ -151,7 +151,7 @@ def test_export_writes_to_a_pipe(folder: Path, tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_import_leaves_out_names_that_are_not_the_stores(tmp_path: Path) -> None:
+def test_import_skips_foreign_names(tmp_path: Path) -> None:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
         for name in ("ac/../../etc/x", f"ac/{'0' * 64}", f"other/{'0' * 64}", "ac"):
@@ -186,7 +186,7 @@ def test_import_of_a_file_other_than_an_export_is_refused(folder: Path, tmp_path
     assert run(folder, "import", str(tmp_path / "none")) == 14
 
 
-def test_a_store_that_cant_be_written_takes_nothing_in(
+def test_unwritable_store_imports_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(folder, "export", str(tmp_path / "one.tar"))
@@ -236,7 +236,7 @@ def test_trim_and_clear_remove_entries_and_refuse_a_missing_store(
     assert run(folder / "none", "trim") == 14
 
 
-def test_explain_tells_what_was_written_down(
+def test_explain_prints_the_recorded_reasons(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "k.cu"
@@ -247,7 +247,7 @@ def test_explain_tells_what_was_written_down(
     )
     MissLog(folder).write_reasons(str(source), lines)
     assert run(folder, "explain", str(source), "--target", "sm_90") == 0
-    assert capsys.readouterr().out == "h.h has changed\nptxas sm_90: run\n"
+    assert capsys.readouterr().out == "h.h has changed\nptxas sm_90: cache miss\n"
     run(folder, "explain", str(source))
     assert len(capsys.readouterr().out.splitlines()) == 3
     assert run(folder, "explain", str(tmp_path / "other.cu")) == 14

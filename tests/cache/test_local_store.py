@@ -62,7 +62,7 @@ def test_unreadable_folder_costs_only_its_entry(tmp_path: Path) -> None:
     assert "File name too long" in said[0]
 
 
-def test_an_entry_is_found_by_what_it_depends_on(tmp_path: Path) -> None:
+def test_entry_is_found_by_its_components(tmp_path: Path) -> None:
     assert cache(tmp_path).store(ENTRY)
     found = cache(tmp_path).find(ENTRY.components)
     assert found is not None
@@ -90,7 +90,7 @@ def test_a_damaged_entry_is_dropped(tmp_path: Path, damage: bytes) -> None:
     assert said == [f"ignored {why}", f"deleted {why}"]
 
 
-def test_an_entry_that_cant_be_unpacked_is_dropped(tmp_path: Path) -> None:
+def test_entry_with_a_bad_frame_is_dropped(tmp_path: Path) -> None:
     said: list[str] = []
     path = store(tmp_path).path(KEY)
     path.parent.mkdir(parents=True)
@@ -346,7 +346,7 @@ def test_eviction_removes_the_least_recently_used_entries(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may delete each file")
-def test_file_that_may_not_be_deleted_stays_and_eviction_goes_on(tmp_path: Path) -> None:
+def test_undeletable_file_does_not_stop_eviction(tmp_path: Path) -> None:
     check_eviction_beside_a_closed_folder(tmp_path, lambda folder: folder.chmod(0o500))
 
 
@@ -391,7 +391,7 @@ def test_two_passes_dont_meet(tmp_path: Path) -> None:
         assert evict(tmp_path, maximum=0, warn=print) is None
 
 
-def test_a_pass_is_due_when_much_was_written_or_time_has_passed(tmp_path: Path) -> None:
+def test_pass_is_due_after_writes_or_time(tmp_path: Path) -> None:
     assert is_eviction_due(tmp_path, written=1, maximum=100)
     evict(tmp_path, maximum=100, warn=print)
     assert not is_eviction_due(tmp_path, written=1, maximum=100)
@@ -401,7 +401,7 @@ def test_a_pass_is_due_when_much_was_written_or_time_has_passed(tmp_path: Path) 
     assert not is_eviction_due(tmp_path, written=0, maximum=100)
 
 
-def test_eviction_removes_what_killed_writers_left(tmp_path: Path) -> None:
+def test_eviction_removes_leftovers_of_killed_writers(tmp_path: Path) -> None:
     fill(tmp_path, 1)
     folder = tmp_path / "ac" / "00"
     folder.mkdir(exist_ok=True)
@@ -415,7 +415,7 @@ def test_eviction_removes_what_killed_writers_left(tmp_path: Path) -> None:
     assert os.listdir(folder) == ["00written"]
 
 
-def test_clearing_leaves_nothing_but_what_isnt_the_stores(tmp_path: Path) -> None:
+def test_clearing_leaves_only_foreign_files(tmp_path: Path) -> None:
     fill(tmp_path, 3)
     (tmp_path / "history").mkdir()
     (tmp_path / "history" / "k.json").write_text("{}")
@@ -443,7 +443,7 @@ def test_digests_are_remembered_and_notice_every_change(tmp_path: Path) -> None:
     assert third.digest(str(tmp_path / "none"), group="g") is None
 
 
-def test_digest_of_a_file_that_has_just_changed_is_not_remembered(
+def test_digest_of_a_just_changed_file_is_not_cached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is remembered of a file system that has no identity of its own.

@@ -112,7 +112,7 @@ def test_google_store_is_shared_without_leaking_the_key(
 
 
 @pytest.mark.parametrize("address", ["az://cache/nightly", "x-unknown://cache/nightly"])
-def test_a_store_that_isnt_configured_is_left_alone(
+def test_unconfigured_store_is_not_used(
     tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"):

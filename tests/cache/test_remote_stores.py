@@ -127,9 +127,7 @@ def test_read_only_means_nothing_is_stored_there(tmp_path: Path, server: CacheSe
 
 
 @pytest.mark.parametrize("mood", ["garbage", "hangs", "drips", "fails"])
-def test_a_server_that_is_unwell_costs_its_deadline_once(
-    tmp_path: Path, server: CacheServer, mood: str
-) -> None:
+def test_slow_server_costs_one_timeout(tmp_path: Path, server: CacheServer, mood: str) -> None:
     server.mood = mood
     machine = Machine(tmp_path, server.address, seconds=0.5)
     began = time.monotonic()
@@ -247,7 +245,7 @@ def test_answer_cut_off_midway_is_a_miss_and_leaves_nothing(
     assert Machine(tmp_path).find() is None
 
 
-def test_a_server_that_is_full_is_still_asked(tmp_path: Path, server: CacheServer) -> None:
+def test_full_server_still_gets_lookups(tmp_path: Path, server: CacheServer) -> None:
     server.kept[kept_path(KEY)] = encode_entry(ENTRY)
     server.mood = "full"
     machine = Machine(tmp_path / "1", server.address)
@@ -302,7 +300,7 @@ def test_a_build_of_many_processes_loses_the_deadline_once(
     assert len(server.authorizations) == asked
 
 
-def test_a_server_is_asked_again_after_a_while(tmp_path: Path, server: CacheServer) -> None:
+def test_server_is_tried_again_later(tmp_path: Path, server: CacheServer) -> None:
     server.mood = "fails"
     Machine(tmp_path, server.address).find()
     server.mood = "well"

@@ -59,7 +59,7 @@ def targets_for(capability: Capability) -> list[Target]:
     return [*plain, own, *([specific] if capability.major >= 9 else []), ptx]
 
 
-def test_fact_8_driver_takes_the_image_that_the_rules_name(
+def test_fact_8_driver_takes_the_image_of_the_rules(
     bench: Workbench, capability: Capability
 ) -> None:
     every = targets_for(capability)
@@ -127,7 +127,7 @@ def test_facts_5_and_7_driver_reads_a_container_outside_of_the_library(
     assert bench.image(empty, **served) == 7500
 
 
-def test_relocatable_code_is_read_only_where_no_linked_image_serves(
+def test_relocatable_code_is_read_only_without_a_linked_image(
     bench: Workbench, capability: Capability
 ) -> None:
     """`split` and `slim` leave it out for the GPUs that a device link served."""

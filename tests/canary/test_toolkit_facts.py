@@ -140,9 +140,7 @@ def test_fact_9_dry_run_is_understood_and_gives_nvccs_bytes(
     assert "running nvcc" not in said, said
 
 
-def test_fact_10_compilers_read_no_variable_that_keys_lack(
-    bench: Workbench, tmp_path: Path
-) -> None:
+def test_fact_10_compilers_read_only_variables_in_keys(bench: Workbench, tmp_path: Path) -> None:
     bench.link("libvariables.so", "-shared", "-ldl", source="variables.c")
     source, names = bench.folder / "fact10.cu", tmp_path / "names"
     source.write_text("__global__ void fill(int *x) { x[threadIdx.x] = 10; }\n")

@@ -63,7 +63,7 @@ def test_exit_codes_have_a_page_and_a_topic_of_help() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_has_two_examples_that_its_parser_takes(verb: str) -> None:
+def test_verb_has_two_valid_examples(verb: str) -> None:
     text = archsplit("help", verb).stdout
     assert text == archsplit(verb, "--help").stdout
     examples = re.findall(r"^  archsplit (.*)$", text.partition("examples:")[2], re.MULTILINE)
@@ -101,12 +101,12 @@ def test_the_version_is_data_and_imports_no_verb() -> None:
     assert module.stdout == done.stdout
 
 
-def test_the_list_of_verbs_says_of_each_what_the_verb_says() -> None:
+def test_list_of_verbs_has_each_verbs_help() -> None:
     listed, full = (parser.format_help() for parser in (_parser([]), whole_parser()))
     assert listed == full
 
 
-def test_help_of_a_verb_imports_nothing_that_takes_long() -> None:
+def test_help_of_a_verb_imports_no_slow_module() -> None:
     code = (
         "import sys; from archsplit.cli.main import main\n"
         "heavy = {'auditwheel', 'packaging', 'pydantic', 'rich', 'elftools'}\n"
@@ -357,7 +357,7 @@ def test_full_disk_is_reported_as_the_reason(recipe: Path, tmp_path: Path, where
     assert done.stdout == ""
 
 
-def test_pipe_that_closes_early_is_not_an_error() -> None:
+def test_early_closed_pipe_is_not_an_error() -> None:
     script = f"{ARCHSPLIT} plan {TINYVEC} 2>&1 | head -1"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stdout

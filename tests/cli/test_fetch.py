@@ -110,7 +110,7 @@ def test_a_url_is_fetched(folder: Path, tmp_path: Path, server: str) -> None:
     assert "secret" not in refused.stderr
 
 
-def test_a_version_that_is_not_there_names_those_that_are(folder: Path, tmp_path: Path) -> None:
+def test_missing_version_lists_the_existing_ones(folder: Path, tmp_path: Path) -> None:
     done = archsplit(folder, tmp_path / "cache", "inspect", "toyfat==2.0")
     assert (done.returncode, done.stdout) == (14, "")
     first, hint = done.stderr.splitlines()
@@ -122,7 +122,7 @@ def test_a_version_that_is_not_there_names_those_that_are(folder: Path, tmp_path
     )
 
 
-def test_a_terminal_shows_that_work_goes_on(folder: Path, tmp_path: Path) -> None:
+def test_terminal_shows_progress(folder: Path, tmp_path: Path) -> None:
     main, side = pty.openpty()
     settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": folder.as_uri(), "TERM": "xterm"}
     with subprocess.Popen(

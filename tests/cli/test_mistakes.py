@@ -232,7 +232,7 @@ def test_missing_permission_gives_no_traceback(
     assert (found, message in text) == (code, True), text
 
 
-def test_a_slimmed_wheel_says_that_it_was_slimmed(tmp_path: Path) -> None:
+def test_slimming_a_slimmed_wheel_is_refused(tmp_path: Path) -> None:
     fat = "toyfat-1.0-py3-none-any.whl"
     write_wheel(tmp_path / fat, {"toyfat/k.fatbin": container(image("sm_80"), image("sm_90"))})
     assert run(tmp_path, "slim", fat, "--device", "9.0", "--out", "slim")[0] == 0

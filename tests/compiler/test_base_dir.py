@@ -164,7 +164,7 @@ def test_another_checkout_reuses_steps_after_an_edit(project: Project) -> None:
         ("#define ME __FILE__\n", ("-DROOT={folder}",), "flag"),
     ],
 )
-def test_result_that_may_name_the_folder_is_of_this_folder_only(
+def test_result_with_the_folders_name_is_not_shared(
     project: Project, text: str, flags: tuple[str, ...], reason: str
 ) -> None:
     project.write("src/k.cu", f"{text}const char *own() {{ return ME; }}\n{KERNEL}")
@@ -197,7 +197,7 @@ def test_another_checkouts_own_files_count(project: Project) -> None:
 
 
 @NVCC
-def test_folder_that_is_a_link_in_another_checkout_is_a_miss(project: Project) -> None:
+def test_linked_folder_in_another_checkout_is_a_miss(project: Project) -> None:
     # gcc leaves out a folder that it has twice, and then the other one comes first.
     for name, number in (("a", 1), ("b", 2), ("c", 1)):
         project.write(f"{name}/h.h", HEADER.replace("VALUE 1", f"VALUE {number}"))
@@ -336,7 +336,7 @@ def test_moved_top_of_the_tree_is_a_miss(project: Project) -> None:
     assert b"one/inc/h.h" in made(project)
 
 
-def test_base_is_the_top_of_the_source_tree_or_what_the_user_names(tmp_path: Path) -> None:
+def test_base_is_the_source_tree_or_the_users_choice(tmp_path: Path) -> None:
     top, build = tmp_path / "top", tmp_path / "build"
     for folder in (top / "src/deep", top / "build/sub", build / "sub"):
         folder.mkdir(parents=True)
@@ -455,7 +455,7 @@ def test_base_below_another_base_has_its_own_name() -> None:
     assert later.unmap_markers(found) == b'# 1 "/c/k.cu"\n# 0 "/b/k.h"\n'
 
 
-def test_sources_that_may_include_by_the_name_of_a_base_are_found() -> None:
+def test_include_by_an_absolute_name_is_detected() -> None:
     hidden = PrefixMap(bases=("/w/a",))
     for text in (
         b'#include "/w/a/h.h"\n',
@@ -509,7 +509,7 @@ def test_entry_loses_the_names_of_bases_in_rules_and_messages() -> None:
         {"files": {"k.o": b"code", f"{_DEPFILE}k.d": b"/w/a"}},
     ],
 )
-def test_entry_that_still_names_a_base_is_not_shared(named: dict[str, object]) -> None:
+def test_entry_with_a_base_in_it_is_not_shared(named: dict[str, object]) -> None:
     entry = CacheEntry(components=(), files={"k.o": b"code"})._replace(**named)  # type: ignore[arg-type] # by name
     assert _mapped_entry(entry, PrefixMap(bases=("/w/a",))) is None
 

@@ -208,7 +208,7 @@ def test_directive_in_two_strings_counts_beside_other_statements() -> None:
     assert reads_files(plain + b'asm("\\x2eINCBIN \\"k\\"");')
 
 
-def test_only_variables_that_count_are_parts() -> None:
+def test_only_hashed_variables_are_components() -> None:
     names = (
         *("CPATH", "C_INCLUDE_PATH", "LANG", "LC_ALL", "SOURCE_DATE_EPOCH", "G++_ROOT"),
         *("LD_PRELOAD", "GCC_EXEC_PREFIX", "COMPILER_PATH", "NVVMCCWIZ", "EDG_BASE"),
@@ -255,7 +255,7 @@ def test_flag_without_line_numbers_is_not_recognized(word: str) -> None:
         "-show-src",
     ],
 )
-def test_flag_that_reads_or_writes_more_is_unsupported(word: str) -> None:
+def test_flag_with_unknown_inputs_or_outputs_is_unsupported(word: str) -> None:
     assert has_unsupported_flags(("gcc", word))
     assert not has_unsupported_flags(("gcc", "-march=native", "-Wall", "-MD", "-MF", "x.d"))
 
@@ -297,18 +297,18 @@ def test_a_second_name_of_an_output_counts(option: str, long: str) -> None:
 
 
 @pytest.mark.parametrize("flags", [("-g",), ("-Xcompiler", "-O2,-g"), ("-Xcompiler=-g",)])
-def test_folders_count_where_they_are_written_down(flags: tuple[str, ...]) -> None:
+def test_folder_counts_with_debug_information(flags: tuple[str, ...]) -> None:
     assert key("-c", "k.cu", *flags) != key("-c", "k.cu", *flags, cwd="/other")
 
 
 @pytest.mark.parametrize("flag", ["-dc", "-rdc=true", "--relocatable-device-code=true"])
-def test_folder_counts_for_units_that_others_see_by_name(flag: str) -> None:
+def test_folder_counts_for_relocatable_units(flag: str) -> None:
     assert key("-c", "k.cu", flag) == key("-c", "k.cu", flag)
     assert key("-c", "k.cu", flag) != key("-c", "k.cu", flag, cwd="/other")
 
 
 @pytest.mark.parametrize("words", [("@file",), ("-arch=native",), ("-arch", "native")])
-def test_words_that_stand_for_others_are_left_alone(words: tuple[str, ...]) -> None:
+def test_indirect_words_have_no_request(words: tuple[str, ...]) -> None:
     assert asked("-c", "k.cu", *words) is None
 
 
@@ -373,7 +373,7 @@ def test_a_command_is_known_without_its_folders(tmp_path: Path) -> None:
     assert step_key(two, tmp_path / "two", debug=True) != second
 
 
-def test_step_that_is_not_understood_has_no_key(tmp_path: Path) -> None:
+def test_unknown_step_has_no_key(tmp_path: Path) -> None:
     odd = step(tmp_path, "ptxas", "--keep", str(tmp_path / "k.ii"))
     other = step(tmp_path, "objcopy", str(tmp_path / "k.ii"))
     link = step(tmp_path, "g++", "-o", "x", str(tmp_path / "k.ii"))
@@ -384,7 +384,7 @@ def test_step_that_is_not_understood_has_no_key(tmp_path: Path) -> None:
     assert step_key(outside, tmp_path / "else", debug=False) is None
 
 
-def test_a_compile_for_the_host_is_made_to_list_what_it_reads(tmp_path: Path) -> None:
+def test_host_compile_gets_depfile_flags(tmp_path: Path) -> None:
     plain = step(tmp_path, "gcc", "-c", str(tmp_path / "k.ii"), "-o", "k.o", writes="k.o")
     listed = with_depfile(plain, tmp_path)
     assert listed.command.argv[-3:-1] == ("-MD", "-MF")
@@ -477,7 +477,7 @@ def test_a_unit_is_the_same_everywhere(tmp_path: Path) -> None:
     assert seed(tmp_path, text=commented) == seed(tmp_path)
 
 
-def test_units_that_differ_have_other_names(tmp_path: Path) -> None:
+def test_different_units_have_different_names(tmp_path: Path) -> None:
     uses = f"{UNIT}int x = X;\n"
     seeds = {
         seed(tmp_path, text=uses),
@@ -520,7 +520,7 @@ def test_order_of_macros_and_folders_counts(tmp_path: Path) -> None:
     assert seed(tmp_path, "-Ia", "-Ib", text=text) != seed(tmp_path, "-Ib", "-Ia", text=text)
 
 
-def test_two_units_that_may_meet_have_names_of_their_own(tmp_path: Path) -> None:
+def test_linkable_units_have_different_names(tmp_path: Path) -> None:
     # Neither has a function that the other one can't have, too.
     texts = [f"static __global__ void k() {{}}\nstatic int n() {{ return {n}; }}\n" for n in (1, 2)]
     names = {seed(tmp_path / name, text=text) for name, text in zip("ab", texts, strict=True)}
@@ -607,7 +607,7 @@ def test_facts_of_a_header_hold_while_it_is_the_same(
         assert opened().find(str(header)) is not None
 
 
-def test_a_compiler_is_asked_what_it_would_start() -> None:
+def test_identity_query_asks_for_the_compilers_commands() -> None:
     assert identity_query(("/x/cicc", "-O2")) is None
     assert identity_query(("gcc", "-O2")) == "gcc '-###'"
     asked = ("/a b/g++-12", "-march=native", "-B/x", "-c", "-mtune=native")

@@ -229,10 +229,10 @@ def test_new_name_or_link_leading_elsewhere_is_a_miss(tmp_path: Path) -> None:
     watched = watched_paths([str(near)], candidates, since=time.time_ns() + 10_000_000_000)
     assert {*watched} == {str(near), str(near / "below"), str(near / "link.h")}
     empty: dict[str, list[str]] = {name: [] for name in SECTIONS}
-    head = ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""]
+    hit = ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""]
     record = {
         **empty,
-        "head": head,
+        "hit": hit,
         "folders": [str(near)],
         "watched": [text for pair in watched.items() for text in pair],
         "names": [*names],
@@ -259,7 +259,7 @@ def test_new_name_or_link_leading_elsewhere_is_a_miss(tmp_path: Path) -> None:
     assert not is_hit()
 
 
-def test_folder_that_was_not_looked_at_before_is_listed(tmp_path: Path) -> None:
+def test_folder_without_a_stat_is_listed(tmp_path: Path) -> None:
     (tmp_path / "new.h").write_text("")
     watched = [str(tmp_path), stat_text(str(tmp_path))]
     record: dict[str, list[str]] = {name: [] for name in SECTIONS}
@@ -279,9 +279,9 @@ def test_another_program_of_the_name_earlier_on_path_is_a_miss(tmp_path: Path) -
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
     record: dict[str, list[str]] = {name: [] for name in SECTIONS}
-    head = ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""]
+    hit = ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""]
     places = [str(tmp_path / "k.o"), "0", "6", ""]
-    record |= {"head": head, "outputs": places, "programs": ["ccbin", str(second)]}
+    record |= {"hit": hit, "outputs": places, "programs": ["ccbin", str(second)]}
     write_record(str(store / "direct" / key), record)
     path = f"{first.parent}:{second.parent}"
     environment = {"ARCHSPLIT_CACHE_DIR": str(store), "PATH": path}
@@ -297,11 +297,11 @@ def test_folder_in_place_of_a_file_is_a_miss(tmp_path: Path) -> None:
     entry.write_bytes(seal(b"object"))
     header.write_text("")
     record: dict[str, list[str]] = {name: [] for name in SECTIONS}
-    head = ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""]
+    hit = ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""]
     files = [str(header), hashlib.sha256(b"").hexdigest(), "before"]
     places = [str(tmp_path / "k.o"), "0", "6", ""]
     write_record(
-        str(store / "direct" / key), {**record, "head": head, "files": files, "places": places}
+        str(store / "direct" / key), {**record, "hit": hit, "files": files, "places": places}
     )
     environment = {"ARCHSPLIT_CACHE_DIR": str(store)}
     assert restore_hit(key, environment, count=False) is not None
@@ -383,7 +383,7 @@ def test_reply_is_forgotten_when_a_compiler_appears_earlier_on_path(tmp_path: Pa
     [("gcc -### -march=native", None), ("gcc -###", "clang version 15\n")],
     ids=["the machine is asked", "no GNU compiler"],
 )
-def test_reply_that_depends_on_more_is_not_cached(
+def test_reply_with_unknown_inputs_is_not_cached(
     question: str, reply: str | None, tmp_path: Path
 ) -> None:
     assert remembered(ReplyCache(tmp_path, cwd=tmp_path), question, reply=reply) is None
@@ -447,7 +447,7 @@ launcher()
         ("ARCHSPLIT_NVCC_OPTIONS", "--reproducible --jobs=2 --cache on -j 3"),
     ],
 )
-def test_a_missing_source_is_not_planned_whatever_is_set(
+def test_missing_source_is_never_planned(
     toolkit: Toolkit, tmp_path: Path, variable: str, text: str
 ) -> None:
     done = subprocess.run(

@@ -47,7 +47,7 @@ def resolver(folder: Path, *includes: str) -> FileResolver:
         ({"system/a.h": ONCE, "system/b.h": ONCE}, ("system/a.h", "system/b.h"), False),
     ],
 )
-def test_equal_headers_that_are_read_once_are_found(
+def test_equal_pragma_once_headers_are_found(
     tmp_path: Path, files: dict[str, str], read: tuple[str, ...], *, is_equal: bool
 ) -> None:
     source = b"#include <a.h>\n#include <b.h>\n"
@@ -91,12 +91,12 @@ def test_set_clock_is_a_condition_for_texts_with_its_time(
     assert read.row.programs == programs
 
 
-def test_headers_that_are_gone_are_not_equal(tmp_path: Path) -> None:
+def test_missing_headers_are_not_equal(tmp_path: Path) -> None:
     contents = {"inc/a.h": ONCE.encode(), "inc/b.h": OTHER.encode()}
     assert not has_equal_headers(contents, resolver(tmp_path, "inc"), system=())
 
 
-def test_names_are_relative_to_each_folder_that_has_the_file(tmp_path: Path) -> None:
+def test_name_is_relative_to_each_containing_folder(tmp_path: Path) -> None:
     looked = resolver(tmp_path, "inc", f"{tmp_path}/inc/deep", "../other")
     files = ("inc/deep/a.h", f"{tmp_path}/inc/b.h", "inc/../c.h", "/usr/include/d.h")
     assert set(_searched_for(files, looked)) == {"deep/a.h", "a.h", "b.h", "../c.h"}

@@ -104,7 +104,7 @@ def test_another_environment_with_the_same_headers_is_a_hit(project: Project) ->
 
 
 @NVCC
-def test_code_that_uses_the_name_is_compiled_again(project: Project) -> None:
+def test_code_with_the_folders_name_is_compiled_again(project: Project) -> None:
     root = project.folder.parent
     text = "constexpr char third = __FILE__[8];\ninline char it() { return third; }\n"
     project.write(f"../{ONE}/{SITE}/pkg/include/bound.h", HEADER + text)
@@ -115,7 +115,7 @@ def test_code_that_uses_the_name_is_compiled_again(project: Project) -> None:
 
 
 @NVCC
-def test_a_warning_names_the_header_where_it_is(project: Project) -> None:
+def test_warning_names_the_headers_real_path(project: Project) -> None:
     root = project.folder.parent
     warning = "inline int loud() { int unused_here; return 1; }\n"
     project.write(f"../{ONE}/{SITE}/pkg/include/bound.h", HEADER + warning)
@@ -165,7 +165,7 @@ def test_random_names_are_found_in_include_folders() -> None:
 @pytest.mark.parametrize(
     ("flags", "is_hidden"), [((), True), (("-lineinfo",), False), (("-dlto",), False)]
 )
-def test_names_count_where_results_have_lines(flags: tuple[str, ...], is_hidden: bool) -> None:
+def test_names_count_with_line_information(flags: tuple[str, ...], is_hidden: bool) -> None:
     keys = set()
     for name in (ONE, TWO):
         command = CommandLine(("-c", "k.cu", "-I", f"/tmp/{name}/a", *flags))

@@ -122,7 +122,7 @@ def test_script_called_nvcc_causes_no_endless_loop(machine: Machine, script: str
 
 
 @pytest.mark.nvcc
-def test_nvcc_itself_runs_where_the_working_folder_was_removed(machine: Machine) -> None:
+def test_nvcc_itself_runs_in_a_removed_folder(machine: Machine) -> None:
     (machine.folder / "gone").mkdir()
     script = 'cd gone; rmdir ../gone; exec "$@"'
     made = machine.folder / "p.o"

@@ -53,7 +53,7 @@ def test_words_are_those_of_nvcc(tmp_path: Path, toolkit: Toolkit) -> None:
         assert (text, plan(*command.argv)) == (text, plan(*argv))
 
 
-def test_option_file_that_nvcc_refuses_is_not_expanded(tmp_path: Path) -> None:
+def test_refused_option_file_is_not_expanded(tmp_path: Path) -> None:
     (tmp_path / "stray").write_text('-DA="b')
     (tmp_path / "good").write_text("-DA")
     (tmp_path / "last").write_text("-DA -Xptxas")

@@ -58,7 +58,7 @@ def empty(project: Project, tmp_path: Path) -> Project:
     return replace(project, store=tmp_path / "empty")
 
 
-def test_nothing_changed_or_only_what_doesnt_count(project: Project, tmp_path: Path) -> None:
+def test_irrelevant_change_is_a_hit(project: Project, tmp_path: Path) -> None:
     first = project.build()
     assert first.is_known
     assert first.libraries == project.fresh()
@@ -164,7 +164,7 @@ def test_no_edit_is_missed(project: Project, name: str) -> None:
 
 
 @pytest.mark.stress  # As for a command line of nvcc's, where it is tried each time.
-def test_a_header_that_appears_before_another_is_seen(project: Project) -> None:
+def test_new_header_earlier_in_the_search_is_a_miss(project: Project) -> None:
     before = project.build().libraries
     project.write("first/value.h", "#define VALUE 2\n")
     built = project.build()
@@ -177,7 +177,7 @@ def test_a_header_that_appears_before_another_is_seen(project: Project) -> None:
 
 
 @pytest.mark.stress  # As for a command line of nvcc's, where it is tried each time.
-def test_a_header_that_is_only_asked_for_is_seen(project: Project) -> None:
+def test_new_header_of_has_include_is_a_miss(project: Project) -> None:
     text = '#define MAYBE "maybe.h"\n#if __has_include(MAYBE)\n#include MAYBE\n#endif\n'
     project.edit("src/n.cpp", '#include "api.h"\n', f'#include "api.h"\n{text}')
     project.edit("src/n.cpp", '"small"', "NAME")
@@ -198,7 +198,7 @@ def test_a_recipe_forces_no_include(project: Project, flag: str) -> None:
         project.build()
 
 
-def test_a_change_of_cpp_alone_compiles_that_alone(project: Project) -> None:
+def test_changed_cpp_file_is_compiled_by_itself(project: Project) -> None:
     project.edit("src/n.cpp", '"small"', '"other"')
     built = project.build()
     assert {name.partition("/")[0] for name in built.ran} == {"001-n"}
@@ -291,7 +291,7 @@ def test_debug_information_is_known_step_by_step(project: Project) -> None:
     assert steps_that_ran(strict.build()) == []
 
 
-def test_verify_makes_everything_and_names_what_differs(project: Project) -> None:
+def test_verify_runs_everything_and_names_differences(project: Project) -> None:
     checking = replace(project, settings={"mode": "verify"})
     assert "cudafe++" in steps_that_ran(checking.build())
     cache = Cache(Settings(folder=project.store), warn=pytest.fail)

@@ -200,7 +200,7 @@ def test_missing_watched_folder_is_a_miss(tmp_path: Path) -> None:
     assert restore_hit(key, environment, count=False) is None
 
 
-def test_record_that_names_a_base_in_another_way_is_not_shared(tmp_path: Path) -> None:
+def test_record_with_an_unmappable_base_is_not_shared(tmp_path: Path) -> None:
     path, bases = tmp_path / "record", ("/one", "/one/real")
     record: dict[str, list[str]] = {name: [] for name in SECTIONS}
     for text in ("see /one2", "/x/one/k.cu", "in ./one:", "<base 1>/k.cu"):

@@ -123,7 +123,7 @@ def a_folder_above_one_behind_a_link(folder: Path) -> Callable[[], object]:
         a_folder_above_one_behind_a_link,
     ],
 )
-def test_file_that_becomes_a_header_is_a_miss(
+def test_newly_shadowing_header_is_a_miss(
     project: Project, attack: Callable[[Path], Callable[[], object]]
 ) -> None:
     change = attack(project.folder)
@@ -184,15 +184,13 @@ def test_debug_information_names_working_folder_of_this_call(
     assert f"{tmp_path}/link".encode() in (project.folder / "k.o").read_bytes()
 
 
-def test_variable_pwd_that_leads_elsewhere_changes_nothing(
-    project: Project, tmp_path: Path
-) -> None:
+def test_wrong_pwd_is_ignored(project: Project, tmp_path: Path) -> None:
     known(replace(project, extra={**project.extra, "PWD": str(project.folder)}), "-Ilate", "-g")
     other = replace(project, extra={**project.extra, "PWD": str(tmp_path)})
     assert other.compile("-Ilate", "-g", make=PLAIN) == KNOWN
 
 
-def test_a_forced_include_is_looked_for_where_the_compiler_runs(project: Project) -> None:
+def test_forced_include_is_searched_in_the_working_folder(project: Project) -> None:
     flags = ("-include", "v.h", "-Ilate")
     known(project, *flags)
     project.write("v.h", value(2))
@@ -202,7 +200,7 @@ def test_a_forced_include_is_looked_for_where_the_compiler_runs(project: Project
     assert is_new(project, *flags)
 
 
-def test_an_include_that_leads_upwards_is_looked_for_everywhere(project: Project) -> None:
+def test_include_with_dots_is_searched_in_all_folders(project: Project) -> None:
     project.write("src/n.cpp", TEXT.replace("<v.h>", '"../common/v.h"'))
     project.write("x/common/v.h", value(1))
     project.write("x/inc/README", "")
@@ -220,7 +218,7 @@ def test_c_has_folders_of_its_own(project: Project) -> None:
     assert is_new(here, make="-c n.c")
 
 
-def test_a_header_that_is_compiled_beforehand_is_seen(project: Project) -> None:
+def test_new_precompiled_header_is_a_miss(project: Project) -> None:
     known(project, "-Ilate")
     (project.folder / "late/v.h.gch").write_bytes(b"none that gcc could use")
     settle()
@@ -240,7 +238,7 @@ def test_unread_header_in_another_checkout_keeps_the_hit(project: Project, tmp_p
 
 
 @pytest.mark.parametrize("name", ["INCLUDES", "SYSTEM_INCLUDES"])
-def test_variables_that_nvccs_profile_adds_to_are_seen(project: Project, name: str) -> None:
+def test_variable_of_nvccs_profile_counts(project: Project, name: str) -> None:
     project.write("early/v.h", value(2))
     known(replace(project, extra={**project.extra, name: "-Ilate"}))
     assert is_new(replace(project, extra={**project.extra, name: "-Iearly"}))
@@ -271,16 +269,14 @@ def script(path: Path, *lines: str) -> Path:
     return path
 
 
-def test_an_nvcc_that_is_a_script_may_lead_elsewhere(project: Project, tmp_path: Path) -> None:
+def test_script_as_nvcc_may_start_another_nvcc(project: Project, tmp_path: Path) -> None:
     nvcc = script(tmp_path / "bin/nvcc", f'INCLUDES=-I$FOLDER exec "{project.nvcc}" "$@"')
     project.write("early/v.h", value(2))
     known(replace(project, nvcc=nvcc, extra={**project.extra, "FOLDER": "late"}))
     assert is_new(replace(project, nvcc=nvcc, extra={**project.extra, "FOLDER": "early"}))
 
 
-def test_a_host_compiler_that_is_a_script_may_read_variables(
-    project: Project, tmp_path: Path
-) -> None:
+def test_script_as_host_compiler_may_read_variables(project: Project, tmp_path: Path) -> None:
     gcc = script(tmp_path / "bin/gcc", f'exec {shutil.which("gcc")} $MORE "$@"')
     path = f"{gcc.parent}:{os.environ['PATH']}"
     known(replace(project, extra={**project.extra, "PATH": path}), "-Ilate")
@@ -290,9 +286,7 @@ def test_a_host_compiler_that_is_a_script_may_read_variables(
 
 
 @pytest.mark.parametrize("by", ["COMPILER_PATH", "-B"])
-def test_a_compiler_that_appears_where_it_is_looked_for_is_seen(
-    project: Project, tmp_path: Path, by: str
-) -> None:
+def test_new_compiler_earlier_on_path_is_a_miss(project: Project, tmp_path: Path, by: str) -> None:
     asked = ["gcc", "-print-prog-name=cc1plus"]
     real = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     folder = tmp_path / "parts"
@@ -323,9 +317,7 @@ def test_a_compiler_that_appears_where_it_is_looked_for_is_seen(
         ('asm(".inc" "bin \\"v.h\\"");\n', ""),
     ],
 )  # fmt: skip
-def test_source_that_reads_files_or_the_time_is_never_a_hit(
-    project: Project, text: str, flag: str
-) -> None:
+def test_source_with_unlisted_reads_is_never_a_hit(project: Project, text: str, flag: str) -> None:
     project.write("src/n.cpp", text)
     project.write("v.h", "")
     flags = [flag] if flag else []
@@ -374,7 +366,7 @@ def test_a_header_of_the_toolkit_may_begin_to_ask_the_time(
     assert KNOWN[0] not in project.compile(make="-c k.cu")
 
 
-def test_source_that_only_resembles_the_macros_is_a_hit(project: Project) -> None:
+def test_source_with_similar_macros_is_a_hit(project: Project) -> None:
     text = (
         'enum { TIME = 1, DATE };\nint n() { return TIME; }\nvoid *p() { asm("nop"); return 0; }\n'
     )
@@ -386,7 +378,7 @@ def test_source_that_only_resembles_the_macros_is_a_hit(project: Project) -> Non
 
 
 @pytest.mark.parametrize("makes_equal", [False, True])
-def test_a_touch_parts_equal_headers_that_are_read_once(
+def test_touch_of_equal_pragma_once_headers_is_a_miss(
     project: Project, *, makes_equal: bool
 ) -> None:
     project.write(
@@ -409,7 +401,7 @@ def test_a_touch_parts_equal_headers_that_are_read_once(
     assert is_new(project, "-Ilate")
 
 
-def test_a_copy_of_a_header_that_is_never_looked_at_parts_nothing(project: Project) -> None:
+def test_unsearched_copy_of_a_header_is_a_hit(project: Project) -> None:
     project.write("src/n.cpp", TEXT)
     for name in ("late", "build"):
         project.write(f"{name}/v.h", f"#pragma once\n{value(1)}")
@@ -433,7 +425,7 @@ def test_a_flag_may_ask_for_a_header(project: Project) -> None:
         (SOURCE, "-dc k.cu -gencode arch=compute_80,code=lto_80"),
     ],
 )
-def test_device_code_may_say_in_which_line_it_is(project: Project, text: str, make: str) -> None:
+def test_device_code_with_its_line_number_is_a_miss(project: Project, text: str, make: str) -> None:
     project.write("h.h", value(1))
     project.write("k.cu", text)
     project.compile(make=make)
@@ -486,7 +478,7 @@ def test_file_read_by_the_assembler_is_never_stale(project: Project, directive: 
     assert project.is_fresh("-arch=sm_80")
 
 
-def test_a_header_that_changes_while_the_host_is_compiled_for_is_not_known(
+def test_header_changed_during_the_host_compile_is_not_cached(
     project: Project, tmp_path: Path
 ) -> None:
     # The step that reads it has just ended when it changes.
@@ -547,7 +539,7 @@ def retarget(tool: Path) -> None:
     settle()
 
 
-def test_a_tool_that_is_another_one_behind_a_link_is_seen(project: Project, tmp_path: Path) -> None:
+def test_relinked_tool_is_a_miss(project: Project, tmp_path: Path) -> None:
     here = replace(project, nvcc=toolkit_of_parts(project.nvcc, tmp_path / "toolkit"))
     here.write("h.h", value(1))
     here.write("k.cu", SOURCE)
@@ -563,9 +555,7 @@ def test_a_tool_that_is_another_one_behind_a_link_is_seen(project: Project, tmp_
         assert step in ran(compiled) or not step
 
 
-def test_a_host_compiler_that_is_another_one_behind_a_link_is_seen(
-    project: Project, tmp_path: Path
-) -> None:
+def test_relinked_host_compiler_is_a_miss(project: Project, tmp_path: Path) -> None:
     folder = tmp_path / "parts"
     folder.mkdir()
     for program in ("gcc", "cc1plus", "as"):
@@ -580,7 +570,7 @@ def test_a_host_compiler_that_is_another_one_behind_a_link_is_seen(
         assert KNOWN[0] not in here.compile(*flags, make=PLAIN), program
 
 
-def test_a_library_that_is_put_into_every_program_counts(tmp_path: Path) -> None:
+def test_preloaded_library_counts(tmp_path: Path) -> None:
     library = tmp_path / "lib.so"
 
     def parts(content: str) -> tuple[KeyComponent, ...] | None:

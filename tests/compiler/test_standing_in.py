@@ -218,7 +218,7 @@ def test_a_failure_is_nvccs(folder: Folder, source: str) -> None:
     assert folder.left() == []
 
 
-def test_with_threads_nvcc_does_not_say_what_failed(folder: Folder) -> None:
+def test_failure_with_threads_has_nvccs_exit_code(folder: Folder) -> None:
     assert folder.ours("-t", "2", "-c", "broken.cu", *TWO).returncode == 255
     # nvcc's own threads can't have a space in the temporary folder's name.
     named = (str(folder.toolkit.nvcc), "-t", "2", "-c", "broken.cu", *TWO)
@@ -238,7 +238,7 @@ def test_unknown_step_falls_back_to_nvcc(folder: Folder) -> None:
     assert (folder.path / "k.o").is_file()
 
 
-def test_a_step_that_leaves_nothing_is_left_to_nvcc(folder: Folder) -> None:
+def test_step_without_output_falls_back_to_nvcc(folder: Folder) -> None:
     compiler = folder.path / "bin" / "g++"
     compiler.parent.mkdir()
     compiler.write_text('#!/bin/sh\ncase " $* " in *" -S "*) exit 0 ;; esac\nexec g++ "$@"\n')
@@ -294,9 +294,7 @@ def test_kept_files_do_not_name_the_private_folder(folder: Folder, line: str) ->
         ("-c k.cu", {"NVCC_APPEND_FLAGS": "--dryrun"}),
     ],
 )
-def test_files_left_are_the_files_that_nvcc_leaves(
-    folder: Folder, line: str, variables: dict[str, str]
-) -> None:
+def test_remaining_files_equal_nvccs(folder: Folder, line: str, variables: dict[str, str]) -> None:
     named = {"ARCHSPLIT_NVCC_OPTIONS": f"--nvcc '{folder.toolkit.nvcc}'"}
     assert folder.run((str(folder.toolkit.nvcc), *line.split()), **variables).returncode == 0
     theirs = folder.files()

@@ -55,7 +55,7 @@ def verdicts_on(whole_toolkit: Toolkit, peer: str, texts: tuple[str, ...]) -> li
 
 
 @pytest.mark.stress
-def test_the_drop_in_does_what_nvcc_does(whole_toolkit: Toolkit, peer: str) -> None:
+def test_wrapper_equals_nvcc(whole_toolkit: Toolkit, peer: str) -> None:
     """Exit code, output and files, with and without the cache."""
     verdicts = verdicts_on(whole_toolkit, peer, LINES)
     assert [one.line.words for one in verdicts if one.fell_back] == [LINES[-1]]

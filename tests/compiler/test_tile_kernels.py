@@ -54,7 +54,7 @@ def test_host_compile_has_the_container_of_tile_kernels_in_its_key(tmp_path: Pat
     assert {path.name for path in key.inputs} == {source.name, "k.fatbin.c", "k.tile.fatbin.c"}
 
 
-def test_tileiras_is_identified_with_the_programs_that_it_starts(tmp_path: Path) -> None:
+def test_identity_of_tileiras_includes_its_programs(tmp_path: Path) -> None:
     identities = ToolIdentities(runner=SubprocessRunner(), digests=FileDigests(None), cwd=tmp_path)
     for name in ("bin/tileiras", "bin/ptxas", "lib/libnvvm.so.4"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

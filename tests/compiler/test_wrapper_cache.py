@@ -79,7 +79,7 @@ def empty(project: Project, tmp_path: Path) -> Project:
     return replace(project, store=tmp_path / "empty")
 
 
-def test_nothing_changed_or_only_what_doesnt_count(empty: Project, tmp_path: Path) -> None:
+def test_irrelevant_change_is_a_hit(empty: Project, tmp_path: Path) -> None:
     project = empty
     assert len(ran(project.compile("-MD", *TWO))) == 6
     first = (project.folder / "k.o").read_bytes()
@@ -163,7 +163,7 @@ def test_a_comment_on_top_runs_no_device_step(project: Project) -> None:
     assert project.is_fresh(*TWO)
 
 
-def test_a_definition_that_nothing_uses_runs_no_step(project: Project) -> None:
+def test_unused_definition_runs_no_step(project: Project) -> None:
     assert ran(project.compile(*TWO, "-DUNUSED=1")) == []
     assert ran(project.compile(*TWO, "-DUNUSED=2", "-DOTHER")) == []
     assert project.is_fresh(*TWO, "-DUNUSED=2", "-DOTHER")
@@ -220,7 +220,7 @@ def test_host_source_is_a_hit(project: Project, name: str) -> None:
     assert project.is_fresh(make=make)
 
 
-def test_options_in_a_file_count_by_what_they_are(project: Project) -> None:
+def test_options_in_a_file_count_by_content(project: Project) -> None:
     project.write("n.cpp", "int n() { return MORE; }\n")
     project.write("options.txt", "-DMORE=1\n")
     flags = ("--options-file", "options.txt")
@@ -296,7 +296,7 @@ def test_source_date_counts_only_for_sources_using_it(project: Project) -> None:
     assert of(1_700_086_400).is_fresh(make=PLAIN)
 
 
-def test_a_miss_is_explained_by_what_differs(empty: Project, tmp_path: Path) -> None:
+def test_miss_is_explained_by_its_differences(empty: Project, tmp_path: Path) -> None:
     wrapper = tmp_path / "bin" / "gcc"
     wrapper.parent.mkdir()
     # Without base-dir, which would be the first difference.
@@ -354,7 +354,7 @@ def test_no_edit_is_missed(project: Project, name: str) -> None:
     assert project.is_fresh(*flags, make=make)
 
 
-def test_a_header_that_appears_before_another_is_seen(project: Project) -> None:
+def test_new_header_earlier_in_the_search_is_a_miss(project: Project) -> None:
     (project.folder / "h.h").unlink()
     project.write("late/h.h", "#define VALUE 1\n")
     flags = ("-I", "early", "-I", "late", ONE)
@@ -371,7 +371,7 @@ def test_a_header_that_appears_before_another_is_seen(project: Project) -> None:
     assert project.compile(*flags, make=PTX) == KNOWN
 
 
-def test_a_header_that_is_only_asked_for_is_seen(project: Project) -> None:
+def test_new_header_of_has_include_is_a_miss(project: Project) -> None:
     asking = '#if __has_include("maybe.h")\n#include "maybe.h"\n#endif\n'
     project.write("k.cu", asking + SOURCE)
     project.compile(ONE, make=PTX)
@@ -448,7 +448,7 @@ def test_warning_about_output_names_is_not_replayed_for_another_call(project: Pr
     assert warned("-o", "third.cubin")
 
 
-def test_lines_count_where_they_are_written_down(project: Project) -> None:
+def test_lines_count_with_line_information(project: Project) -> None:
     project.compile("-arch=sm_80", "-lineinfo", make=CUBIN)
     project.write("k.cu", "// a comment\n" + SOURCE)
     assert "cicc compute_80" in ran(project.compile("-arch=sm_80", "-lineinfo", make=CUBIN))
@@ -469,7 +469,7 @@ def test_a_failure_is_never_known(project: Project) -> None:
             project.compile("-arch=sm_80")
 
 
-def test_verify_makes_everything_and_names_what_differs(empty: Project) -> None:
+def test_verify_runs_everything_and_names_differences(empty: Project) -> None:
     project = empty
     project.compile(ONE, make=CUBIN)
     checking = replace(project, extra={**project.extra, "ARCHSPLIT_CACHE": "verify"})

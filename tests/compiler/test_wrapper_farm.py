@@ -206,9 +206,7 @@ def test_the_compilers_run_on_workers_and_make_the_same_bytes(calls: Calls) -> N
     assert with_headers == {"c++"}
 
 
-def test_step_is_judged_by_the_executor_that_ran_it(
-    calls: Calls, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_is_judged_by_its_own_executor(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     here: list[Step] = []
 
     def find_fault(self: LocalExecutor, step: Step, done: CompletedProcess) -> str:
@@ -225,7 +223,7 @@ def test_step_is_judged_by_the_executor_that_ran_it(
     assert not any(step.is_remote for step in here)
 
 
-def test_object_whose_rules_cannot_be_written_is_removed(
+def test_object_without_its_depfile_is_removed(
     calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write_depfiles(compilation: Compilation, outcome: Outcome) -> None:
@@ -239,7 +237,7 @@ def test_object_whose_rules_cannot_be_written_is_removed(
     assert not (calls.folder / "k.o").exists()
 
 
-def test_an_error_of_a_worker_is_that_of_nvcc(calls: Calls) -> None:
+def test_error_of_a_worker_equals_nvccs(calls: Calls) -> None:
     (calls.folder / "k.cu").write_text('__global__ void k() { asm("no such thing;"); }\n')
     code, said = calls.compile("x.o", engine=False)
     # With the same names of the private folder and of the PTX.

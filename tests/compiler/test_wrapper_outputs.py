@@ -54,7 +54,7 @@ def folder(tmp_path: Path, toolkit: Toolkit, request: pytest.FixtureRequest) -> 
     return Folder(tmp_path, toolkit, request.param)
 
 
-def test_a_device_stays_whatever_is_made(folder: Folder, null_device: Path) -> None:
+def test_device_as_output_stays_a_device(folder: Folder, null_device: Path) -> None:
     before = null_device.stat()
     for line, code in (
         ("-c t.cu -o null", 0),
@@ -103,9 +103,7 @@ def test_a_hit_and_a_miss_leave_the_same(folder: Folder, null_device: Path) -> N
 
 
 @pytest.mark.parametrize("line", ["-c bad.cu -o t.o", "-cubin bad.cu -o t.o", "-c t.cu bad.cu"])
-def test_failed_compilation_leaves_the_old_objects_that_nvcc_leaves(
-    folder: Folder, line: str
-) -> None:
+def test_failed_compilation_leaves_the_same_old_objects_as_nvcc(folder: Folder, line: str) -> None:
     left = []
     for program in ("archsplit-nvcc", str(folder.toolkit.nvcc)):
         for name in ("t.o", "bad.o"):
@@ -122,7 +120,7 @@ def test_failed_compilation_leaves_the_old_objects_that_nvcc_leaves(
     assert left[0]["bad.o"]
 
 
-def test_output_that_is_ready_before_an_earlier_source_fails_stays_old(folder: Folder) -> None:
+def test_output_after_an_earlier_failure_stays_old(folder: Folder) -> None:
     (folder.path / "slow.cpp").write_text("#include <regex>\nint f() { return undeclared; }\n")
     (folder.path / "fast.cpp").write_text("int g() { return 1; }\n")
     left = []
@@ -189,7 +187,7 @@ def test_variable_for_rules_gets_the_headers_of_the_source(
     assert b"/dev/null" not in rules
 
 
-def test_dollar_in_a_path_is_what_a_shell_makes_of_it(tmp_path: Path, toolkit: Toolkit) -> None:
+def test_dollar_in_a_path_is_expanded_as_by_a_shell(tmp_path: Path, toolkit: Toolkit) -> None:
     (tmp_path / "a$b").mkdir()
     folder = Folder(tmp_path / "a$b", toolkit, "on")
     (folder.path / "t.h").write_text("\n")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_source_that_got_shorter_is_refused(tmp_path: Path) -> None:
+def test_shortened_source_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"short")
     plan = FilePlan(

@@ -68,7 +68,7 @@ def test_image_with_a_wrong_size_is_refused(
         decompressed(payload, flag, declared=declared)
 
 
-def test_image_that_declares_more_than_a_gibibyte_is_refused() -> None:
+def test_image_over_a_gibibyte_is_refused() -> None:
     with pytest.raises(BinaryFormatError, match="expected 1 to 1073741824"):
         decompressed(bytes(17 << 20), EntryFlag.LZ4, declared=(1 << 30) + 1)
 

@@ -43,7 +43,7 @@ def test_each_gpu_has_its_coverage_and_targets(samples: Samples) -> None:
     assert devices["7.5"].used == 0
 
 
-def test_used_and_unused_are_all_that_no_linker_takes(samples: Samples) -> None:
+def test_used_and_unused_images_add_up_without_link_input(samples: Samples) -> None:
     inventory = inspected(samples, "liboutside.so")
     units = [unit for unit in inventory.units() if unit.place is not Place.RELOCATABLE]
     for device in device_usage(inventory, GPU_BY_CAPABILITY):
@@ -139,7 +139,7 @@ def test_exceeding_any_size_limit_is_found(samples: Samples) -> None:
     assert missing == "sm_86 is required; found sm_80, sm_90, sm_90a, compute_90"
 
 
-def test_comparison_lists_targets_and_kernels_that_grew(samples: Samples) -> None:
+def test_comparison_lists_grown_targets_and_kernels(samples: Samples) -> None:
     old = inspected(samples, "zstd.o", kernels=True)
     new = inspected(samples, "kernels.o", kernels=True)
     growth = compare_inventories(old, new)

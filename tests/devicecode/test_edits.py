@@ -82,6 +82,6 @@ def test_edits_without_a_change_are_one_copy() -> None:
         [Edit(start=9, end=8, pieces=())],
     ],
 )
-def test_edits_that_meet_are_refused(edits: list[Edit]) -> None:
+def test_overlapping_edits_are_refused(edits: list[Edit]) -> None:
     with pytest.raises(BinaryFormatError, match="overlaps"):
         apply_edits(edits, 256)

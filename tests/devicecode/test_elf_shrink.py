@@ -91,7 +91,7 @@ def check_with_other_readers(path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("mode", EditMode)
-def test_a_slimmed_library_is_what_was_planned_on_disk_and_in_memory(
+def test_slimmed_library_equals_its_plan_on_disk_and_in_memory(
     linker: tuple[tuple[str, ...], tuple[str, ...]], mode: EditMode, tmp_path: Path
 ) -> None:
     library = linked_by(tmp_path, linker)
@@ -203,7 +203,7 @@ def test_a_pointer_into_a_container_keeps_it_in_its_place(maker: Maker) -> None:
     assert "leads into a container" in note_of_in_place(maker.library(more=more))
 
 
-def test_a_container_that_nothing_leads_to_keeps_its_place(maker: Maker) -> None:
+def test_unreferenced_container_keeps_its_offset(maker: Maker) -> None:
     path = maker.folder / "hidden.fatbin"
     path.write_bytes(container(image("sm_90", 0x100)))
     more = f'.section .nv_fatbin,"a"\n.incbin "{path}"\n'
@@ -236,7 +236,7 @@ def test_less_than_a_page_is_not_cut(maker: Maker) -> None:
     assert note_of_in_place(maker.library(small)) == "less than a page would be freed"
 
 
-def test_a_page_that_the_program_headers_need_is_not_cut(maker: Maker) -> None:
+def test_page_with_program_headers_is_kept(maker: Maker) -> None:
     library = maker.library((container(image("sm_80", 0x8000), image("sm_90", 0x100)),))
     section = Elf(open_file(library)).section(".nv_fatbin")
     assert section is not None
@@ -375,7 +375,7 @@ def test_a_truncated_library_is_one_error(library: Path, tmp_path: Path) -> None
         assert plan.form is None or not plan.is_changed
 
 
-def test_a_segment_that_is_not_congruent_cannot_be_split(maker: Maker) -> None:
+def test_incongruent_segment_cannot_be_split(maker: Maker) -> None:
     elf = Elf(open_file(maker.library()))
     section = elf.section(".nv_fatbin")
     assert section is not None

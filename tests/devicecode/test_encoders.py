@@ -134,7 +134,7 @@ def test_frames_have_their_size_and_no_checksum() -> None:
     assert (parameters.content_size, parameters.has_checksum) == (500, False)
 
 
-def test_encoders_have_numbers_that_stay() -> None:
+def test_encoder_numbers_are_stable() -> None:
     assert {one.name: one.value for one in Encoder} == {
         "LZ4HC1_1_9_4": 1,
         "LZ4HC1_1_10": 2,

@@ -32,7 +32,7 @@ from handmade_samples import Maker, container, image
         ),
     ],
 )
-def test_parts_that_change_with_every_build_are_left_out_of_names(one: str, other: str) -> None:
+def test_build_specific_parts_of_names_are_removed(one: str, other: str) -> None:
     assert stable_name(one) == stable_name(other) != one
 
 
@@ -74,7 +74,7 @@ def test_calls_of_the_device_runtime_are_found_in_relocatable_ptx(maker: Maker) 
     assert device_runtime_calls(library) == {"cudaLaunchDevice"}
 
 
-def test_a_length_that_lies_changes_nothing() -> None:
+def test_wrong_length_leaves_the_name_unchanged() -> None:
     assert stable_name("_ZN99_GLOBAL__N__6fc9c46a_x") == "_ZN99_GLOBAL__N__6fc9c46a_x"
     nested = "_ZN31CUB_100_9CUB_200_aaaaaaaaaaaaaaE"
     assert stable_name(nested) == "_ZN3CUBE"

@@ -74,7 +74,7 @@ def test_an_odd_python_has_a_file_of_its_own() -> None:
     assert rows(files) == [("cc90", (1, 2), [0, 2], True), ("cc90", (0,), [0, 1], False)]
 
 
-def test_the_common_part_of_each_platform_is_stored_where_that_is_less() -> None:
+def test_common_images_are_stored_per_platform_if_smaller() -> None:
     cores = ({0, 1, 2, 3}, {0, 1}, {2, 3}, {0}, {2})
     _, files = divided([5, 9 * MB, 9 * MB, 7, 7], [X86, X86, ARM, ARM], *cores)
     assert rows(files)[-2:] == [

@@ -114,7 +114,7 @@ def test_empty_pack_is_left_out() -> None:
     assert all(is_served(shares, containers, one) for one in shares.needs)
 
 
-def test_newest_ptx_that_gpus_take_lies_in_a_shared_pack() -> None:
+def test_newest_ptx_is_in_a_shared_pack() -> None:
     containers = [container(0, sm_80=9 * MB, compute_80=20 * MB), container(50 * MB, sm_90=9 * MB)]
     plan = plan_packs(containers, PackBy.CAPABILITY)
     # Nothing is left in `ptx`: a GPU that is not known yet needs the shared pack only.
@@ -154,7 +154,7 @@ def test_by_target_each_image_lies_in_one_pack() -> None:
     assert total(shares, ATTENTION) == 60 * MB
 
 
-def test_container_is_only_in_packs_of_the_gpus_that_need_it() -> None:
+def test_container_is_only_in_packs_of_its_gpus() -> None:
     containers = [container(0, sm_80=MB, sm_90=MB), container(9 * MB, sm_80=MB, sm_90=MB)]
     shares = plan_packs(containers, PackBy.CAPABILITY, None, [(), {Capability(9, 0)}])
     offsets = {pack.name: [len(each) for each in pack.offsets] for pack in shares.packs}

@@ -47,7 +47,7 @@ def targets(found: FileContents, place: Place) -> Counter[str | None]:
 
 
 @pytest.mark.parametrize("name", ["kernels.o", "libkernels.so", "kernels.fatbin"])
-def test_every_form_holds_what_was_asked_for(samples: Samples, name: str) -> None:
+def test_every_form_has_the_requested_images(samples: Samples, name: str) -> None:
     found = contents(samples, name)
     assert found.problem is None
     (unit,) = (unit for unit in found.units if unit.images)
@@ -61,7 +61,7 @@ def test_images_fill_their_section(samples: Samples) -> None:
     assert sum(image.file_bytes for image in unit.images) == size - 16
 
 
-def test_a_cubin_is_one_image_with_the_suffix_that_ptxas_noted(samples: Samples) -> None:
+def test_cubin_is_one_image_with_ptxas_suffix(samples: Samples) -> None:
     (row,) = inventory_rows(contents(samples, "plain.cubin").units)
     assert (row.kind, row.target, row.count) == ("SASS", "sm_90a", 1)
     assert row.file_bytes == (samples / "plain.cubin").stat().st_size
@@ -139,7 +139,7 @@ def test_a_magic_across_two_blocks_is_found() -> None:
 
 
 @pytest.mark.parametrize("magic", [CONTAINER_MAGIC[:4], CUBIN_MAGIC, ZSTD_MAGIC])
-def test_code_in_a_stream_is_found_wherever_a_block_ends(magic: bytes) -> None:
+def test_code_in_a_stream_is_found_at_any_block_boundary(magic: bytes) -> None:
     content = CUBIN_MAGIC + bytes(40) + magic + bytes(9)
     for size in range(1, len(content)):
         search = MagicSearch()
@@ -199,13 +199,13 @@ def test_a_damaged_static_library_is_refused(damaged: bytes, words: str) -> None
 
 
 @pytest.mark.parametrize("magic", [CONTAINER_MAGIC, CUBIN_MAGIC, ZSTD_MAGIC])
-def test_code_that_begins_in_the_last_byte_of_a_block_is_found(magic: bytes) -> None:
+def test_code_starting_at_a_blocks_last_byte_is_found(magic: bytes) -> None:
     window = Window(bytes(7) + magic + bytes(8), source="a block")
     assert _Candidates(window, end=8).next(0) == 7
     assert _Candidates(window, end=7).next(0) == 7
 
 
-def test_members_know_where_they_are(samples: Samples) -> None:
+def test_member_has_its_offset(samples: Samples) -> None:
     whole = (samples / "libkernels.a").read_bytes()
     members = {member.name: member.content for member in read_members(Window(whole, source="x"))}
     content = members["odd.txt"]

@@ -59,7 +59,7 @@ RELOCATABLE = Piece(91, Target.parse("compute_90"), EntryKind.RELOCATABLE_PTX)
         (("sm_80", "sm_80"), "8.0", ["sm_80", "sm_80"], Coverage.NATIVE),
     ],
 )
-def test_device_takes_the_best_image_that_runs(
+def test_device_takes_its_best_image(
     held: tuple[str, ...], capability: str, taken: list[str], service: Coverage
 ) -> None:
     found = selected_images(pieces(*held), Capability.parse(capability))
@@ -77,9 +77,7 @@ def test_image_for_linkers_is_never_taken() -> None:
 
 
 @given(containers, capabilities)
-def test_something_is_taken_when_anything_runs(
-    held: tuple[Piece, ...], capability: Capability
-) -> None:
+def test_runnable_image_is_always_chosen(held: tuple[Piece, ...], capability: Capability) -> None:
     found = selected_images(held, capability)
     running = [piece for piece in held if piece.target and can_run_on(piece.target, capability)]
     assert set(found) <= set(running)
@@ -88,7 +86,7 @@ def test_something_is_taken_when_anything_runs(
 
 
 @given(containers, st.lists(capabilities, max_size=4))
-def test_several_devices_need_what_each_of_them_takes(
+def test_several_devices_need_all_their_images(
     held: tuple[Piece, ...], devices: list[Capability]
 ) -> None:
     found = needed_images(held, devices)
@@ -98,7 +96,7 @@ def test_several_devices_need_what_each_of_them_takes(
 
 
 @given(containers)
-def test_the_newest_ptx_starts_on_what_comes_next(held: tuple[Piece, ...]) -> None:
+def test_newest_ptx_serves_later_gpus(held: tuple[Piece, ...]) -> None:
     found = newest_ptx(held)
     future = Capability(999, 0)
     assert found == selected_images(held, future)

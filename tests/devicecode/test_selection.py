@@ -73,7 +73,7 @@ def test_selection_keeps_the_order_and_is_idempotent(
 
 
 @given(some_targets, st.frozensets(targets, min_size=1))
-def test_lists_mean_what_they_say(names: list[Target], listed: frozenset[Target]) -> None:
+def test_selection_lists_are_exact(names: list[Target], listed: frozenset[Target]) -> None:
     entries = entries_of(names)
     only = Selection(keep=listed, ptx=PtxPolicy.NONE).kept(entries)
     without = Selection(drop=listed).kept(entries)
@@ -105,7 +105,7 @@ def test_effects_count_every_container_once(names: list[Target], selection: Sele
         assert effect.capability not in selection.devices
 
 
-def test_image_that_no_device_takes_stays() -> None:
+def test_image_without_a_device_stays() -> None:
     content = container(image("sm_80", 8), image("sm_80", 8, kind=LTO_IR))
     entries = tuple(read_container(Window(content, source="test"), 0).entries())
     assert Selection(keep=frozenset(parsed("sm_90"))).kept(entries) == entries[1:]
@@ -145,7 +145,7 @@ def test_a_trimmed_container_has_its_new_size(names: list[Target], selection: Se
         assert total_size(edit.pieces) == one.container.size == edit.end - edit.start
 
 
-def test_a_list_that_starves_a_gpu_is_refused_by_name() -> None:
+def test_selection_without_code_for_a_gpu_is_refused() -> None:
     keep = Selection(keep=frozenset(parsed("sm_89")), ptx=PtxPolicy.NONE)
     torch = [trim(parsed("sm_86", "sm_89"), keep), *[trim(parsed("sm_86"), keep)] * 20]
     with pytest.raises(TargetError, match=r"20 containers.*8\.9 took sm_86.* and 12 more") as error:

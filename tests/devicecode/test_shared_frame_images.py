@@ -90,7 +90,7 @@ def test_kernels_of_a_frame_are_read(samples: Samples) -> None:
     assert table.problem.startswith("images not read for kernels: 1")
 
 
-def test_frames_that_unpack_to_too_much_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_frame_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "FREE_UNPACKED", 0)
     monkeypatch.setattr(kernels, "MAX_UNPACK_RATIO", 0)
     content = window(FRAME)
@@ -122,7 +122,7 @@ def test_image_is_taken_out_of_a_frame_beside_plain_ones() -> None:
     assert Capability(9, 0) not in after
 
 
-def test_image_that_differs_from_the_one_in_the_frame_is_found() -> None:
+def test_image_different_from_its_frame_is_found() -> None:
     noise = random.Random(1).randbytes(40)
     both = frame(record("sm_80", 0, 24), record("sm_90", 24, 16), content=noise)
     plan = plan_for_90(container(both))

@@ -62,9 +62,7 @@ def test_library_may_keep_only_ptx(
     assert held(new) == [[], ["compute_80"]]
 
 
-def test_stubs_do_not_refuse_a_gpu_that_they_cannot_serve(
-    small_toolkit: Toolkit, tmp_path: Path
-) -> None:
+def test_stub_containers_do_not_refuse_a_gpu(small_toolkit: Toolkit, tmp_path: Path) -> None:
     # As in cuFFT, whose real images are not registered.
     stub, kernel = plan(compiled(tmp_path, small_toolkit, SOURCE, SASS)).containers
     check_code_stays(for_devices("9.0"), [stub], subject="it")

@@ -126,7 +126,7 @@ def test_a_split_names_the_code_in_frames(library: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", EditMode)
-def test_zero_empties_what_the_gpu_can_not_run(library: Path, mode: EditMode) -> None:
+def test_zeroing_empties_unrunnable_images(library: Path, mode: EditMode) -> None:
     old = library.read_bytes()
     target, plan = slim(library, zero("9.0", mode=mode))
     assert framed(target) == ["sm_90", "sm_90"]
@@ -158,9 +158,7 @@ def test_zero_empties_what_the_gpu_can_not_run(library: Path, mode: EditMode) ->
         ),
     ],
 )
-def test_everything_that_a_gpu_can_run_stays(
-    library: Path, selection: Selection, kept: list[str]
-) -> None:
+def test_runnable_images_stay(library: Path, selection: Selection, kept: list[str]) -> None:
     target, _ = slim(library, FileEdit(selection=selection, zeroes_unregistered=True))
     assert framed(target) == kept
 
@@ -219,7 +217,7 @@ def can_have_holes(folder: Path) -> bool:
     return path.stat().st_blocks == 0
 
 
-def test_zeros_become_holes_where_the_file_system_has_them(maker: Maker, tmp_path: Path) -> None:
+def test_zeros_become_holes_on_sparse_file_systems(maker: Maker, tmp_path: Path) -> None:
     if not can_have_holes(tmp_path):
         pytest.skip("the file system has no holes")
     big = container(image("sm_80", 1 << 20), image("sm_90", 0x1000))

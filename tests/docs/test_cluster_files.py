@@ -43,7 +43,7 @@ def test_the_parts_of_the_manifests_fit_together() -> None:
     assert address in worker["command"]
 
 
-def test_a_worker_of_each_file_has_options_that_exist(
+def test_worker_options_in_cluster_files_exist(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (worker,) = manifests()[2]["spec"]["template"]["spec"]["containers"]

@@ -210,7 +210,7 @@ def test_a_small_wheel_prints_the_same_words(shown: str, *, is_equal: bool) -> N
         compare_shown(shown, actual, exact=False)
 
 
-def test_the_readme_shows_what_the_tutorial_shows() -> None:
+def test_readme_equals_the_tutorial() -> None:
     """The tutorial's commands are run, and their output is compared."""
     text = (ROOT / "README.md").read_text()
     part = text.partition("\n## Try it\n")[2].partition("\n## ")[0]
@@ -252,7 +252,7 @@ def test_links_of_the_readme_are_absolute() -> None:
         assert path is None or (ROOT / path[1]).exists(), target
 
 
-def test_pages_that_messages_and_other_files_name_exist() -> None:
+def test_referenced_pages_exist() -> None:
     named = re.compile(r"(?:docs/|readthedocs\.io/en/latest/)([\w/-]+)\.(?:md|html)(?:#([\w-]+))?")
     folders = ("splitter", "plugin_loader", "tests", "tools", "bench", "recipes", ".github")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
@@ -302,7 +302,7 @@ def run_prepared(makers: list[str], script: str, desk: Desk) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_a_page_has_no_fence_that_might_be_a_command_and_is_not_run(page: Path) -> None:
+def test_page_has_no_unrun_command_fence(page: Path) -> None:
     unknown = [token.info for token in fences(page) if not is_known(token)]
     assert not unknown
 
@@ -354,7 +354,7 @@ uv sync --project project --no-install-project
 
 
 @pytest.mark.nvcc
-def test_uv_takes_the_split_from_the_index_that_the_page_names(desk: Desk) -> None:
+def test_uv_takes_the_split_from_the_pages_index(desk: Desk) -> None:
     page = DOCS / "explanation" / "limits.md"
     (settings,) = (token.content for token in fences(page) if token.info == "toml")
     settings = settings.replace(
@@ -462,7 +462,7 @@ def test_the_scripts_of_the_action_run(tmp_path: Path) -> None:
     assert (tmp_path / "log.jsonl").read_text().count("\n") == 1
 
 
-def test_workflows_give_the_action_inputs_that_it_has() -> None:
+def test_workflows_use_only_existing_inputs() -> None:
     """The linter doesn't know the inputs of an action in another repository."""
     inputs: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
     given = [
@@ -483,7 +483,7 @@ def workflow_jobs() -> Mapping[str, Any]:
     return jobs
 
 
-def test_the_workflow_installs_what_its_commands_need() -> None:
+def test_workflow_installs_its_commands() -> None:
     """On a machine that has nothing: the tests' own has every program."""
     steps = {
         job: "\n".join(step.get("run", "") for step in found["steps"])

@@ -158,7 +158,7 @@ def test_refuses_damage(samples: Samples, offset: int, layout: str, value: int, 
         damaged(data, offset, layout, value)
 
 
-def test_refuses_what_is_not_elf() -> None:
+def test_non_elf_file_is_refused() -> None:
     for content in (b"", b"\x7fELF", b"MZ" + bytes(100)):
         with pytest.raises(BinaryFormatError):
             Elf(Window(content, source="other"))
@@ -189,7 +189,7 @@ def test_notes_of_both_alignments_are_read() -> None:
     assert alignments >= {4, 8}
 
 
-def test_only_sections_of_notes_are_read_where_there_are_no_segments(tmp_path: Path) -> None:
+def test_notes_without_segments_are_read_by_sections(tmp_path: Path) -> None:
     source = tmp_path / "toy.s"
     source.write_text(
         '.section .note.toy,"",@note\n.long 4, 0, 7\n.asciz "toy"\n'

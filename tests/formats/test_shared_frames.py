@@ -75,7 +75,7 @@ def test_images_of_a_frame_are_read_from_its_table() -> None:
         frame(record("sm_80", 0, 16), table_at=0xF8),
     ],
 )
-def test_table_that_does_not_describe_its_frame_is_unknown(entry: bytes) -> None:
+def test_table_without_a_matching_frame_is_unknown(entry: bytes) -> None:
     assert read(entry) == ()
 
 
@@ -133,7 +133,7 @@ def compiled(toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Comp
 
 
 @pytest.mark.nvcc
-def test_every_image_that_nvfatbin_concatenates_is_found(compiled: Compiled) -> None:
+def test_every_image_of_nvfatbin_is_found(compiled: Compiled) -> None:
     fatbin, found = opened(make_fatbin(compiled.library, compiled.images, b"-concat"))
     assert Counter(str(one.target) for one in found) == Counter(TARGETS)
     for one in found:
@@ -146,7 +146,7 @@ def test_every_image_that_nvfatbin_concatenates_is_found(compiled: Compiled) -> 
 
 
 @pytest.mark.nvcc
-def test_image_out_of_a_frame_is_the_one_that_nvfatbin_writes_by_itself(compiled: Compiled) -> None:
+def test_image_of_a_frame_equals_nvfatbins_single_image(compiled: Compiled) -> None:
     fatbin, found = opened(make_fatbin(compiled.library, compiled.images, b"-concat"))
     by_target = {str(one.target): one for one in found}
     plain, entries = opened(make_fatbin(compiled.library, compiled.images))
@@ -160,7 +160,7 @@ def test_image_out_of_a_frame_is_the_one_that_nvfatbin_writes_by_itself(compiled
 
 
 @pytest.mark.nvcc
-def test_cuobjdump_reads_what_slim_takes_out_of_frames(
+def test_cuobjdump_reads_frames_after_slim(
     compiled: Compiled, toolkit: Toolkit, tmp_path: Path
 ) -> None:
     path = tmp_path / "all.fatbin"

@@ -116,7 +116,7 @@ def made_and_run(folder: Path, compiler: tuple[str, ...], lines: list[str]) -> s
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_does_what_nvccs_does(name: str, tmp_path: Path) -> None:
+def test_program_runs_like_nvccs(name: str, tmp_path: Path) -> None:
     nvcc = shutil.which("nvcc")
     assert nvcc is not None, "this test needs nvcc on the PATH"
     theirs = made_and_run(tmp_path / "theirs", (nvcc,), PROGRAMS[name])

@@ -102,7 +102,7 @@ def test_yanked_release_is_not_installed(
     assert installed(tmp_path / "again") == TOY_90
 
 
-def test_uv_knows_what_came_when(index: Path, tmp_path: Path) -> None:
+def test_uv_respects_upload_times(index: Path, tmp_path: Path) -> None:
     with serving(index, knows_json=True) as (url, _):
         options = ("--target", str(tmp_path), "--exclude-newer", "2026-11-21T12:00:00Z")
         done = uv(url, "install", *options, "toy[sm90]")

@@ -88,7 +88,7 @@ def test_page_of_another_website_is_not_an_index() -> None:
     assert not is_page(b"<title>Mine</title>")
 
 
-def test_html_has_all_that_installers_need() -> None:
+def test_html_has_all_installer_fields() -> None:
     project = IndexProject.of(
         TOY,
         [entry("toy-1.0+cu130-py3-none-any.whl", requires_python=">=3.8", yanked='no "good" <>')],
@@ -102,7 +102,7 @@ def test_html_has_all_that_installers_need() -> None:
     assert "data-yanked" not in project_html(IndexProject.of(TOY, [entry()]))
 
 
-def test_json_has_what_pep_700_asks_for() -> None:
+def test_json_has_the_fields_of_pep_700() -> None:
     page = json.loads(
         project_json(IndexProject.of(TOY, [entry(), entry("toy-0.9-py3-none-any.whl")]))
     )

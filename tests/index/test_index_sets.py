@@ -78,7 +78,7 @@ def test_old_release_is_pruned_with_its_plugins() -> None:
     assert gone(entries, now=99) == []
 
 
-def test_a_plugin_that_came_later_keeps_its_core() -> None:
+def test_later_plugin_keeps_its_core() -> None:
     entries = [*toy("1.0", "sm90"), *toy("1.1", "sm90", day=9)]
     entries[1] = wheel("toy-sm90", "1.0", "toy==1.0", day=8)
     assert gone(entries, now=9, seconds=4) == []

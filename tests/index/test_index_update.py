@@ -114,7 +114,7 @@ def test_a_build_s_folder_is_taken_by_its_report(tmp_path: Path) -> None:
     assert page["versions"] == ["1.0"]
 
 
-def test_wheel_that_the_report_lacks_is_refused(tmp_path: Path) -> None:
+def test_wheel_missing_in_the_report_is_refused(tmp_path: Path) -> None:
     build = build_folder(tmp_path / "build", "1.0")
     *_, other = release(tmp_path / "other", "1.0", ("sm80",))
     other.replace(build / other.name)
@@ -122,7 +122,7 @@ def test_wheel_that_the_report_lacks_is_refused(tmp_path: Path) -> None:
         update(tmp_path / "index", build)
 
 
-def test_folders_wheels_and_what_is_neither(tmp_path: Path) -> None:
+def test_index_takes_folders_and_wheels_and_refuses_others(tmp_path: Path) -> None:
     wheels = release(tmp_path / "wheels", "1.0")
     assert len(update(tmp_path / "a", tmp_path / "wheels").added) == 3
     assert len(update(tmp_path / "b", *wheels).added) == 3
@@ -476,7 +476,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_the_command_s_json_says_what_to_upload_in_which_order(
+def test_json_lists_uploads_in_order(
     index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
@@ -549,7 +549,7 @@ def test_no_index_is_made_by_looking(tmp_path: Path) -> None:
         (("--grace", "soon"), "is not a time, such as 30m or 1h"),
     ],
 )
-def test_wrong_argument_of_the_command_is_refused_with_what_it_takes(
+def test_wrong_argument_is_refused_with_the_valid_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], fault: str
 ) -> None:
     release(tmp_path / "1.0", "1.0")

@@ -160,7 +160,7 @@ def test_conflict_and_unknown_places_have_exit_codes_of_their_own(command: Comma
     assert "archsplit-report.json" in done.stderr
 
 
-def test_wheels_that_fail_our_check_are_not_published(command: Command, tmp_path: Path) -> None:
+def test_wheels_failing_the_check_are_not_published(command: Command, tmp_path: Path) -> None:
     dist = make_release(tmp_path / "other", "1.0", "+cu130")
     command.scene.dist = dist
     # A private index answers for itself.

@@ -72,7 +72,7 @@ def test_plugins_go_first_and_a_second_run_uploads_nothing(scene: Scene) -> None
         pytest.param(("cp310", "cp311", "cp312", "cp313", "cp314"), marks=pytest.mark.stress),
     ],
 )
-def test_release_for_pythons_whose_images_differ_is_complete(
+def test_release_with_different_images_per_python_is_complete(
     scene: Scene, tmp_path: Path, tags: tuple[str, ...]
 ) -> None:
     """A pack has a file for each Python: the index needs all of them before a core."""
@@ -116,7 +116,7 @@ def test_other_content_under_a_name_stops_before_anything_is_uploaded(scene: Sce
     assert scene.server.uploads() == []
 
 
-def test_file_that_changed_after_it_was_planned_is_not_uploaded(scene: Scene) -> None:
+def test_file_changed_after_the_plan_is_not_uploaded(scene: Scene) -> None:
     release = read_release([scene.dist])
     publisher = scene.publisher()
 
@@ -128,7 +128,7 @@ def test_file_that_changed_after_it_was_planned_is_not_uploaded(scene: Scene) ->
     assert scene.names() == {scene.wheel("_cc80").name}
 
 
-def test_failures_that_pass_are_outlived(scene: Scene) -> None:
+def test_temporary_failures_are_retried(scene: Scene) -> None:
     """A busy index, a connection that breaks, and an answer that gets lost on its way."""
     busy = Fault(status=429, reason="Too Many Requests", headers={"Retry-After": "17"})
     faults = (busy, None, Fault(drop="before"), None, Fault(drop="after"))
@@ -139,14 +139,14 @@ def test_failures_that_pass_are_outlived(scene: Scene) -> None:
     assert len(scene.server.uploads()) == len(faults)
 
 
-def test_index_that_fails_is_tried_again(scene: Scene) -> None:
+def test_failing_index_is_retried(scene: Scene) -> None:
     # twine itself asks five times when it gets a 5xx.
     scene.server.before = uploads(*[Fault(status=500)] * 5, *[Fault(status=503)] * 5)
     assert publish(scene).is_complete
     assert scene.clock.slept == [1, 2]
 
 
-def test_index_that_goes_on_failing_is_given_up(scene: Scene) -> None:
+def test_permanently_failing_index_is_given_up(scene: Scene) -> None:
     scene.server.before = lambda asked: Fault(status=502) if asked.is_upload else None
     text = refusal(scene, IndexUnreachableError, scene.publisher(patience=2))
     assert "502" in text
@@ -168,7 +168,7 @@ class ImpatientOnce(SubprocessRunner):
         return super().run(command)
 
 
-def test_index_that_hangs_is_not_waited_for(scene: Scene) -> None:
+def test_hanging_index_times_out(scene: Scene) -> None:
     scene.server.before = lambda asked: (
         Fault(hang=True) if asked.is_upload and not scene.notes else None
     )
@@ -199,7 +199,7 @@ def test_no_more_names_today_is_not_tried_again(scene: Scene) -> None:
     assert scene.clock.slept == []
 
 
-def test_core_that_is_live_before_its_plugins_is_noted(scene: Scene) -> None:
+def test_core_live_before_its_plugins_is_noted(scene: Scene) -> None:
     (scene.files / scene.wheel("").name).write_bytes(scene.wheel("").read_bytes())
     publication = scene.publisher().publish(read_release([scene.dist]), scene.plans.append)
     assert publication.is_complete
@@ -220,7 +220,7 @@ def test_upload_over_the_index_limits_is_not_begun(
     assert scene.server.uploads() == []
 
 
-def test_refusal_says_what_it_may_mean_and_nothing_secret(scene: Scene) -> None:
+def test_refusal_is_explained_without_secrets(scene: Scene) -> None:
     def echo(asked: Asked) -> Fault | None:
         told = f"no: {asked.headers.get('Authorization')} {USER}:{SECRET} http://a:b@host/"
         return (
@@ -235,7 +235,7 @@ def test_refusal_says_what_it_may_mean_and_nothing_secret(scene: Scene) -> None:
     assert scene.server.uploads() == [scene.wheel("_cc80").name]
 
 
-def test_conflict_that_comes_up_later_stops_everything(scene: Scene) -> None:
+def test_late_conflict_stops_the_upload(scene: Scene) -> None:
     """Somebody else publishes the same version at the same time."""
 
     def race(asked: Asked) -> Fault | None:
@@ -297,7 +297,7 @@ def test_other_file_of_the_version_on_the_same_index_is_a_failure(scene: Scene, 
     assert scene.server.uploads() == []
 
 
-def test_fat_wheel_whose_tags_have_another_order_is_a_conflict(scene: Scene, made: Path) -> None:
+def test_fat_wheel_with_reordered_tags_is_a_conflict(scene: Scene, made: Path) -> None:
     """An index compares normalized names: both spellings are one file to it."""
     (fat,) = made.with_name("made").glob("*.whl")
     tags = ("manylinux2014_x86_64", "manylinux_2_17_x86_64")

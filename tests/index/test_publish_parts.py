@@ -80,7 +80,7 @@ def build_report(dist: Path, *roles: tuple[str, str], build: str = "b" * 64) -> 
     (dist / REPORT_FILE).write_text(report.as_json())
 
 
-def test_only_what_the_report_names_is_published(scene: Scene) -> None:
+def test_only_reported_files_are_published(scene: Scene) -> None:
     shutil.copy(scene.wheel("_cc80"), scene.dist / "toyfat_cc70-1.0-py3-none-any.whl")
     release = read_release([scene.dist])
     assert (release.project, release.version) == ("toyfat", "1.0")
@@ -362,7 +362,7 @@ def test_reply_of_an_index_is_one_line() -> None:
     assert TwineResult(outcome="unreachable").reply() == "unreachable"
 
 
-def test_twine_without_credentials_says_where_they_may_be(scene: Scene) -> None:
+def test_missing_credentials_get_a_hint(scene: Scene) -> None:
     publisher = scene.publisher()
     environment = {
         name: text
@@ -375,7 +375,7 @@ def test_twine_without_credentials_says_where_they_may_be(scene: Scene) -> None:
         bare.publish(read_release([scene.dist]), scene.plans.append)
 
 
-def test_twine_that_dies_is_told(scene: Scene) -> None:
+def test_killed_twine_is_reported(scene: Scene) -> None:
     twine = replace(scene.publisher().twine, python_path="/nonexistent")
     broken = replace(twine, environment={**twine.environment, "PYTHONHOME": "/nonexistent"})
     with pytest.raises(ToolFailedError, match="twine where crashed"):
@@ -424,7 +424,7 @@ def test_metadata_beside_a_wheel_is_compared(scene: Scene) -> None:
         read_back.verify([core])
 
 
-def test_file_that_vanishes_from_its_page_is_not_read(scene: Scene) -> None:
+def test_missing_file_has_no_digest(scene: Scene) -> None:
     index = Index(f"{scene.server.url}simple/", retry_policy(scene.clock, 1))
     scene.server.before = lambda _: Fault(status=404)
     with pytest.raises(IndexUnreachableError):

@@ -75,7 +75,7 @@ def test_the_core_comes_after_its_plugins_and_before_the_meta_wheel() -> None:
     assert roles(made) == ["plugin", "plugin", "core", "source", "meta"]
 
 
-def test_names_that_are_there_cost_nothing_and_go_first() -> None:
+def test_existing_names_are_free_and_first() -> None:
     what = release(5)
     made = plan(what, view(what, old=("foo-sm4", "foo")))
     assert made.steps[0].artifact.project == "foo-sm4"
@@ -84,7 +84,7 @@ def test_names_that_are_there_cost_nothing_and_go_first() -> None:
     assert "warning: on the index already: foo, foo-sm4; only the upload" in plan_text(made)
 
 
-def test_other_content_and_what_was_yanked_are_conflicts() -> None:
+def test_different_or_yanked_files_are_conflicts() -> None:
     what = release(2)
     one, two, _ = what.artifacts
     seen = view(what, one, two)
@@ -130,7 +130,7 @@ def test_plan_without_limits_names_none() -> None:
     assert "; allowed are 1 MB a file\n" in plan_text(plan(what, view(what), only_files)) + "\n"
 
 
-def test_plan_lists_each_rule_that_it_breaks() -> None:
+def test_plan_lists_all_broken_rules() -> None:
     what = release(1)
     big, core = what.artifacts
     big = replace(big, size=100_000_001, platforms=("linux_x86_64",))
@@ -177,7 +177,7 @@ def test_plan_is_told_to_programs() -> None:
     assert "on the index" in plan_text(made)
 
 
-def test_index_that_says_no_sizes_is_told() -> None:
+def test_index_without_sizes_is_reported() -> None:
     what = release(0)
     (core,) = what.artifacts
     unmeasured = IndexPage(name="foo", exists=True, files={"x": served(core, size=None)})
@@ -243,7 +243,7 @@ def test_new_names_are_listed_for_trusted_publishing() -> None:
     assert "`archsplit publish --only NAME`, for foo-sm0, foo-sm1, foo-sm2, foo" in text
 
 
-def test_core_without_plugins_names_the_plugins_that_it_needs_first() -> None:
+def test_core_without_plugins_names_its_missing_plugins() -> None:
     what = release(2)
     there, missing = what.of(PLUGIN)
 

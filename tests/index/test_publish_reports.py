@@ -35,7 +35,7 @@ def test_a_split_s_meta_wheel_goes_last(scene: Scene, tmp_path: Path) -> None:
     preflight_check(release, scene.publisher().effects, Requirements())
 
 
-def test_a_core_that_is_called_a_plugin_does_not_go_first(scene: Scene) -> None:
+def test_swapped_roles_in_the_report_are_refused(scene: Scene) -> None:
     def swap(wheels: list[dict[str, Any]]) -> None:
         for wheel in wheels[:2]:
             wheel["role"] = {"core": "plugin", "plugin": "core"}[wheel["role"]]

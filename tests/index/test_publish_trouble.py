@@ -55,7 +55,7 @@ def test_pypirc_section_without_an_address_is_refused(scene: Scene) -> None:
         named.where()
 
 
-def test_an_address_that_leads_elsewhere_is_not_blamed_on_credentials(scene: Scene) -> None:
+def test_redirected_address_is_not_blamed_on_credentials(scene: Scene) -> None:
     scene.server.before = lambda asked: (
         Fault(status=301, headers={"Location": "/x/"}) if asked.is_upload else None
     )
@@ -64,7 +64,7 @@ def test_an_address_that_leads_elsewhere_is_not_blamed_on_credentials(scene: Sce
     assert "TWINE_USERNAME" not in str(caught.value)
 
 
-def test_a_proxy_that_is_down_may_come_back(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_proxy_is_retried(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, f"http://{USER}:{SECRET}@127.0.0.1:1/")
     for name in ("no_proxy", "NO_PROXY"):
@@ -86,7 +86,7 @@ def test_a_plan_without_a_network_gives_up_sooner(
     assert sum(scene.clock.slept) <= 30
 
 
-def test_a_page_that_is_half_an_index_s_is_described_on_one_line(scene: Scene) -> None:
+def test_half_valid_page_is_described_on_one_line(scene: Scene) -> None:
     scene.server.before = lambda _: Fault(status=200, headers=JSON, body=b'{"name": 5}')
     with pytest.raises(IndexUnreachableError, match=r"not an index's page: .*files: ") as caught:
         index(scene).project("foo")

@@ -56,7 +56,7 @@ def release(made: Path, folder: Path, *lines: str) -> UploadRelease:
     return replace(found, artifacts=(*others, replace(core, path=path)))
 
 
-def test_dependency_that_no_index_has_is_a_warning(made: Path, tmp_path: Path) -> None:
+def test_dependency_missing_on_the_index_is_a_warning(made: Path, tmp_path: Path) -> None:
     lines = ("Requires-Dist: numpy>=1.20", "Requires-Dist: torch; extra == 'dev'")
     what = release(made, tmp_path, *lines)
     indexes = (FakeIndex(), FakeIndex(numpy="numpy-1.19.0.tar.gz"), FakeIndex(numpy="numpy-2.egg"))
@@ -82,9 +82,7 @@ Requires-Dist: toyfat-cc70==0.9; extra == 'cc75'
 
 
 @pytest.mark.parametrize("has_metadata", [True, False])
-def test_target_that_the_last_release_had_is_a_warning(
-    made: Path, tmp_path: Path, *, has_metadata: bool
-) -> None:
+def test_dropped_target_is_a_warning(made: Path, tmp_path: Path, *, has_metadata: bool) -> None:
     what = release(made, tmp_path)
     name = "toyfat-0.9-py3-none-manylinux_2_17_x86_64.whl"
     content = f"Metadata-Version: 2.4\nName: toyfat\nVersion: 0.9\n{OLD}".encode()

@@ -107,7 +107,7 @@ def test_the_text_can_be_pasted(
     ]
 
 
-def test_slimming_to_the_proposal_weighs_what_was_said(
+def test_slimmed_proposal_has_the_stated_size(
     library: Path, gpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     budget = library.stat().st_size - 10000
@@ -212,7 +212,7 @@ def test_many_strangers_are_counted(
         ("jax-cuda12-plugin==0.10.2", ()),
     ],
 )
-def test_wheels_of_the_index_weigh_what_was_said(
+def test_index_wheels_have_the_stated_size(
     downloads: Path,
     tmp_path: Path,
     requirement: str,

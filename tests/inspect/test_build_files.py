@@ -45,7 +45,7 @@ def test_sums_are_by_kind_and_the_largest_is_first() -> None:
     ]
 
 
-def test_inspect_names_them_where_they_are_notable(
+def test_inspect_names_notable_build_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "foo.h").write_bytes(bytes(3000))

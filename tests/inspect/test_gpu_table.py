@@ -59,7 +59,7 @@ def test_every_model_is_listed_once_and_known_by_its_name() -> None:
         assert product_capability(f"NVIDIA {model}") == Capability.from_sm_number(sm)
 
 
-def test_the_products_that_messages_show_are_known_by_their_names() -> None:
+def test_products_in_messages_are_known_names() -> None:
     for row in GPUS:
         for product in filter(None, row.display.partition(" (")[0].split(", ")):
             family = row.display.partition(" ")[0]
@@ -73,7 +73,7 @@ def test_any_text_is_a_name_or_none(text: str) -> None:
     assert found is None or found in GPU_BY_CAPABILITY
 
 
-def test_the_example_is_read_and_what_it_has_of_strangers_is_said() -> None:
+def test_example_is_read_with_its_foreign_parts() -> None:
     found = read_gpu_table((RECIPES / "gpus.example.csv").read_text(), where="x")
     assert sum(found.shares.values()) == pytest.approx(1)
     assert list(map(str, found.shares)) == ["5.0", "5.2", "6.1", "7.5", "8.6", "8.9", "12.0"]

@@ -57,7 +57,7 @@ def test_wheel_with_nonsense_record_is_inspected(samples: Samples) -> None:
     assert all(row.wheel_bytes is not None and row.wheel_bytes > 0 for row in found.rows())
 
 
-def test_a_stored_member_costs_what_it_is(samples: Samples) -> None:
+def test_stored_member_has_its_own_size(samples: Samples) -> None:
     for row in inspected(samples / STORED).rows():
         assert row.wheel_bytes == row.file_bytes
 
@@ -246,9 +246,7 @@ def test_a_folder_of_wheels_is_weighed_by_the_download(samples: Samples, tmp_pat
     assert found.files[0].problem is not None
 
 
-def test_wheels_beside_libraries_are_weighed_by_what_they_install(
-    samples: Samples, tmp_path: Path
-) -> None:
+def test_wheels_beside_libraries_count_installed_bytes(samples: Samples, tmp_path: Path) -> None:
     wheel = "stored-1.0-py3-none-any.whl"
     for name in ("libkernels.so", wheel):
         (tmp_path / name).write_bytes((samples / name).read_bytes())

@@ -96,7 +96,7 @@ def test_text_reports_a_library_without_device_code(samples: Samples) -> None:
     assert text.splitlines()[1].endswith("in all; no device code")
 
 
-def test_text_reports_that_objects_register_nothing(samples: Samples) -> None:
+def test_text_reports_objects_without_registration(samples: Samples) -> None:
     inventory = inspected(samples, "rdc.o")
     text = printed(inventory_text(inventory, device_usage(inventory, GPU_BY_CAPABILITY)))
     assert "nothing in it is registered at run time" in text
@@ -167,7 +167,7 @@ def test_json_is_schema_1(samples: Samples) -> None:
     assert device["containers"]["native"] == 1
 
 
-def test_json_has_problems_and_kernels_where_there_are_any(samples: Samples) -> None:
+def test_json_has_existing_problems_and_kernels(samples: Samples) -> None:
     content = json.loads(inventory_json(inspected(samples, "libstripped.so", kernels=True), ()))
     (file,) = content["files"]
     assert file["problem"].startswith("it has no section headers")
@@ -274,7 +274,7 @@ def test_all_boxes_of_a_file_have_names_of_their_own(
     assert f"</span>sm_80 ({form})</button>" in page, "in the legend"
 
 
-def test_the_page_says_where_it_came_from(samples: Samples) -> None:
+def test_page_names_its_command(samples: Samples) -> None:
     inventory = inspected(samples, "libkernels.so")
     origin = PageOrigin(command=("archsplit", "inspect", "a b.so"), date="2026-01-02")
     page = inventory_page(inventory, (), origin)

@@ -96,7 +96,7 @@ def test_link_input_is_not_kept_for_gpus_with_linked_code(
     assert (sizes.newer_ptx, sizes.pack) == (200, pack)
 
 
-def test_a_library_that_chooses_its_images_itself_has_no_sizes_of_a_split() -> None:
+def test_self_selecting_library_has_no_split_sizes() -> None:
     # As cuFFT: all that is registered is an empty image, which nvlink adds.
     found = inventory(unit(image("sm_90", 99_000), place=Place.OUTSIDE), unit(image("sm_52", 90)))
     sizes = usage(found, H100)
@@ -104,7 +104,7 @@ def test_a_library_that_chooses_its_images_itself_has_no_sizes_of_a_split() -> N
     assert (sizes.core, sizes.pack) == (None, None)
 
 
-def test_cubin_that_is_a_file_of_its_own_has_no_sizes_of_a_split() -> None:
+def test_cubin_file_has_no_split_sizes() -> None:
     # As flashinfer-cubin, of which `archsplit split` has nothing to move.
     sizes = usage(inventory(unit(image("sm_90", 5000), section=None)), H100)
     assert sizes.used == 5000
@@ -207,9 +207,7 @@ def test_bitcode_for_one_gpu_is_link_code() -> None:
         (Capability(9, 9), "", "A GPU of 9.9 uses"),
     ],
 )
-def test_answer_names_the_gpu_and_what_it_uses(
-    capability: Capability, name: str, words: str
-) -> None:
+def test_answer_names_the_gpu_and_its_images(capability: Capability, name: str, words: str) -> None:
     assert answer_text(usage(FOUND, capability), name).startswith(words)
 
 

@@ -101,7 +101,7 @@ LINKED = inventory(
 """A library after a device link for 8.0 only; the driver links its input for 9.0."""
 
 
-def test_input_that_the_driver_links_is_proposed_as_inspect_counts_it() -> None:
+def test_driver_linked_input_is_proposed_as_inspect_counts_it() -> None:
     shares = users(cc80=0.3, cc86=0.2, cc90=0.4, cc120=0.1)
     costs = inventory_costs(LINKED)
     proposals = search_targets(costs, shares, costs.sizes)
@@ -154,7 +154,7 @@ def test_unusable_code_is_in_no_proposal() -> None:
     assert best.coverage_by_capability[Capability(9, 0)] is Coverage.NONE
 
 
-def test_older_ptx_goes_where_newer_ptx_serves_its_gpus() -> None:
+def test_updated_proposal_replaces_older_ptx() -> None:
     costs = inventory_costs(inventory(unit(image("compute_80", 3000), image("compute_120", 5000))))
     proposals = search_targets(costs, users(cc121=1), sorted(costs.sizes))
     assert [list(map(str, one.targets)) for one in proposals.front] == [["compute_80"]]
@@ -255,7 +255,7 @@ def test_a_finished_wheel_is_split_with_the_newest_ptx_for_new_gpus() -> None:
     assert advice.split_arguments("libx.so") == ()
 
 
-def test_newer_ptx_replaces_code_that_no_gpu_runs_any_more() -> None:
+def test_newer_ptx_replaces_unused_code() -> None:
     images = (image("compute_80", 2000), image("compute_90", 4000))
     costs = inventory_costs(inventory(unit(*images)))
     search = TargetSearch(costs, users(cc90=1.0), tuple(costs.sizes))
@@ -266,7 +266,7 @@ def test_newer_ptx_replaces_code_that_no_gpu_runs_any_more() -> None:
     assert search.with_new_ptx(0b01) == 0b11
 
 
-def test_ptx_may_be_left_out_and_the_snippet_says_what_stays() -> None:
+def test_proposal_without_ptx_lists_the_kept_targets() -> None:
     found = inventory(unit(image("sm_75", 5000), image("sm_80", 5000), image("compute_80", 4000)))
     any_ = _advice(found, AdviceRequest(budget=20_000_000, policy="nightly"))
     assert any_.snippet() == (
@@ -285,7 +285,7 @@ def test_ptx_may_be_left_out_and_the_snippet_says_what_stays() -> None:
     assert effects["6.1"] == (Coverage.NONE, Coverage.NONE, 0)
 
 
-def test_budget_that_nothing_fits_has_no_proposal() -> None:
+def test_impossible_budget_has_no_proposal() -> None:
     advice = _advice(inventory(unit(image("sm_80", 5000))), AdviceRequest(budget=2000))
     assert advice.best is None
     assert (advice.snippet(), advice.slim_arguments("x")) == ("", ())

@@ -60,7 +60,7 @@ def run(package: Path, script: str, **environment: str) -> subprocess.CompletedP
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
-def test_the_first_call_opens_the_plugin_and_says_where_messages_go(package: Path) -> None:
+def test_first_call_opens_the_plugin_and_sets_the_log_callback(package: Path) -> None:
     done = run(package, "_LIB.LGBM_One(1, 2); _LIB.LGBM_One(3); _LIB.LGBM_GetLastError()")
     assert done.stdout.splitlines() == [
         "imported",
@@ -87,6 +87,6 @@ def test_null_handle_can_be_freed(package: Path) -> None:
     assert run(package, "print(_LIB.LGBM_DatasetFree(None))", NO_GPU="1").stdout.endswith("\n0\n")
 
 
-def test_names_that_lightgbm_lacks_are_missing(package: Path) -> None:
+def test_unknown_lightgbm_names_are_missing(package: Path) -> None:
     done = run(package, "print(hasattr(_LIB, 'callback'), hasattr(_LIB, 'other'))")
     assert done.stdout.splitlines()[-1] == "True False"

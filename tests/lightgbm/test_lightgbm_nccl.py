@@ -34,7 +34,7 @@ def run(plugin: Path, script: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_without_nccl_the_library_opens_and_says_what_is_missing(plugin: Path) -> None:
+def test_library_without_nccl_opens_and_names_it(plugin: Path) -> None:
     text = run(
         plugin,
         "lib.ncclGetErrorString.restype = ctypes.c_char_p\n"
@@ -43,7 +43,7 @@ def test_without_nccl_the_library_opens_and_says_what_is_missing(plugin: Path) -
     assert text == "2 there is no libnccl.so.2; pip install nvidia-nccl-cu13"
 
 
-def test_nccl_is_found_where_its_wheel_installs_it(plugin: Path, tmp_path: Path) -> None:
+def test_nccl_is_found_in_its_wheel(plugin: Path, tmp_path: Path) -> None:
     place = tmp_path / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
     compiled(HERE / "stand_in_nccl.c", place, "-x", "c")
     text = run(

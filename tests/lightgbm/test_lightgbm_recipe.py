@@ -81,7 +81,7 @@ def test_existing_folder_is_not_changed(laid_out: Path, nccl: Path) -> None:
     assert "is there already" in done.stderr
 
 
-def test_without_nccl_it_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_nccl_gets_a_hint(tmp_path: Path) -> None:
     done = fetch(str(tmp_path / "out"), "--nccl", str(tmp_path))
     assert done.returncode == 1
     assert "nccl.h not found in" in done.stderr

@@ -80,9 +80,7 @@ def test_older_callers_get_no_more_than_they_have_room_for(
     assert (summary.size, summary.driver_state, summary.note_count) == (8, 1, 77)
 
 
-def test_newer_callers_are_told_how_much_they_got(
-    library: ctypes.CDLL, loader: ctypes.c_void_p
-) -> None:
+def test_newer_caller_gets_the_written_size(library: ctypes.CDLL, loader: ctypes.c_void_p) -> None:
     known = ctypes.sizeof(_bindings.SummaryStruct)
     room = (ctypes.c_uint8 * (known + 16))()
     summary = ctypes.cast(room, ctypes.POINTER(_bindings.SummaryStruct))
@@ -122,7 +120,7 @@ def test_core_without_a_table_is_refused(
 
 
 @pytest.mark.parametrize("digest", [b"1" * 63, b"1" * 65, b"x" * 64])
-def test_digest_that_is_not_64_hexadecimal_digits_is_refused(
+def test_malformed_digest_is_refused(
     library: ctypes.CDLL, core: _bindings.CoreStruct, digest: bytes
 ) -> None:
     handle = ctypes.c_void_p()
@@ -132,7 +130,7 @@ def test_digest_that_is_not_64_hexadecimal_digits_is_refused(
     assert library.archsplit_last_error() == words
 
 
-def test_symbol_that_is_not_there_is_told(library: ctypes.CDLL, workbench: Workbench) -> None:
+def test_missing_symbol_is_an_error(library: ctypes.CDLL, workbench: Workbench) -> None:
     plugin = ctypes.CDLL(str(workbench.folder / "stub.so"))
     address = ctypes.c_void_p()
     find = library.archsplit_plugin_symbol

@@ -94,9 +94,7 @@ def test_right_plugin_is_accepted_and_opened(workbench: Workbench, tmp_path: Pat
 
 
 @pytest.mark.parametrize("case", PINS)
-def test_plugin_that_is_not_the_cores_never_runs(
-    workbench: Workbench, tmp_path: Path, case: str
-) -> None:
+def test_foreign_plugin_never_runs(workbench: Workbench, tmp_path: Path, case: str) -> None:
     stub, verdict, reason = PINS[case]
     workbench.plugin(tmp_path, "sm_90", stub)
     mark = tmp_path / "mark"
@@ -110,7 +108,7 @@ def test_plugin_that_is_not_the_cores_never_runs(
     assert not mark.exists()
 
 
-def test_mark_is_left_by_what_runs(workbench: Workbench, tmp_path: Path) -> None:
+def test_run_plugin_leaves_a_mark(workbench: Workbench, tmp_path: Path) -> None:
     workbench.plugin(tmp_path, "sm_90")
     mark = tmp_path / "mark"
     workbench.probe(tmp_path / "vecsort_plugins", "--open", 0, gpus="9.0", STUB_MARK=str(mark))
@@ -260,9 +258,7 @@ def test_truncated_plugin_is_refused_before_dlopen(
     assert done.returncode == 4
 
 
-def test_plugin_that_changes_after_it_was_read_is_not_opened(
-    workbench: Workbench, tmp_path: Path
-) -> None:
+def test_plugin_changed_after_reading_is_not_opened(workbench: Workbench, tmp_path: Path) -> None:
     path = workbench.plugin(tmp_path, "sm_90")
     command = [str(workbench.folder / "probe"), str(tmp_path / "vecsort_plugins"), "--open", "0"]
     mark = tmp_path / "mark"
@@ -282,7 +278,7 @@ def test_plugin_that_changes_after_it_was_read_is_not_opened(
     assert not mark.exists()
 
 
-def test_plugin_that_the_system_cannot_open_is_an_error_with_its_words(
+def test_unopenable_plugin_is_an_error_with_dlopens_message(
     workbench: Workbench, tmp_path: Path
 ) -> None:
     path = workbench.plugin(tmp_path, "sm_90")
@@ -308,7 +304,7 @@ def test_path_other_than_a_file_is_unreadable(
 
 
 @pytest.mark.parametrize("path", ["plugin.so", "/a/$ORIGIN/p.so", "/a/${LIB}/p.so", "/$LIB/p.so"])
-def test_path_that_dlopen_would_change_is_refused(workbench: Workbench, path: str) -> None:
+def test_path_with_dlopen_variables_is_refused(workbench: Workbench, path: str) -> None:
     done = workbench.probe("--file", path, "--skip")
     assert f"candidate unreadable: {path} can't be opened by this path" in done.stdout
 
@@ -419,5 +415,5 @@ def test_capability_is_served_without_a_device(
         assert f"{folder}/cuda/sm_80/{LIBRARY} serves other GPUs: sm_80" in done.stdout
 
 
-def test_machine_of_the_tests_is_what_the_stubs_are_for() -> None:
+def test_stubs_match_this_machine() -> None:
     assert sys.byteorder == "little"

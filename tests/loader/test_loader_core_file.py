@@ -46,7 +46,7 @@ def read(library: ctypes.CDLL, folder: Path) -> tuple[str, str]:
     return texts
 
 
-def test_folder_that_is_missing_is_not_a_core(library: ctypes.CDLL, tmp_path: Path) -> None:
+def test_missing_folder_is_not_a_core(library: ctypes.CDLL, tmp_path: Path) -> None:
     core = ctypes.POINTER(_bindings.CoreStruct)()
     missing = os.fsencode(tmp_path / "missing")
     assert library.archsplit_core_read(missing, core) == BAD_CORE

@@ -112,7 +112,7 @@ def test_cuda_visible_devices_selects_on_a_machine_with_one(
 
 
 @pytest.mark.parametrize("value", ["0,3,1", "GPU-zzz", "-1", "0,,1"])
-def test_entry_that_ends_the_list_is_noted(workbench: Workbench, value: str) -> None:
+def test_list_ending_entry_is_noted(workbench: Workbench, value: str) -> None:
     output = workbench.probe(gpus=THREE, CUDA_VISIBLE_DEVICES=value).stdout
     assert "names no GPU here, so CUDA ignores it and all that follows" in output
 
@@ -253,9 +253,7 @@ def test_failing_nvml_is_a_result(
         ("nvmlShutdown=999", "device 0: "),
     ],
 )
-def test_failure_that_does_not_matter_is_noted(
-    workbench: Workbench, failure: str, note: str
-) -> None:
+def test_harmless_failure_is_noted(workbench: Workbench, failure: str, note: str) -> None:
     output = workbench.probe(gpus=THREE, STAND_IN_FAIL=failure).stdout
     assert state(output) == READY
     assert seen(output) == [0, 1, 2]

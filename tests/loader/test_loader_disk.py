@@ -108,7 +108,7 @@ def test_every_read_of_a_pack_may_fail(
 
 
 @pytest.mark.parametrize("call", ["open", "mmap"])
-def test_pack_that_goes_away_between_the_index_and_the_images_is_told(
+def test_pack_removed_after_its_index_is_reported(
     workbench: Workbench, programs: Path, core: SplitSite, call: str
 ) -> None:
     after = 1 if call == "open" else 0
@@ -129,7 +129,7 @@ except PluginError as error:
 """
 
 
-def test_pack_that_is_truncated_during_its_verification_is_reported(
+def test_pack_truncated_during_verification_is_reported(
     workbench: Workbench, programs: Path, core: SplitSite
 ) -> None:
     """Mapped memory of a truncated file would end the process by SIGBUS."""

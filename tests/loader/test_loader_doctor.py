@@ -101,7 +101,7 @@ def test_nothing_worse_is_proposed(workbench: Workbench, site: Path) -> None:
     assert "pip install" not in done.stdout.partition("plugins:")[0]
 
 
-def test_without_a_gpu_it_says_what_would_serve_which(workbench: Workbench, site: Path) -> None:
+def test_doctor_without_a_gpu_lists_all_capabilities(workbench: Workbench, site: Path) -> None:
     workbench.plugin(site, "sm_80")
     done = doctor(workbench, site)
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]

@@ -62,7 +62,7 @@ def test_nothing_installed_is_told(workbench: Workbench, site: Path) -> None:
     assert 'hint: pip install "vecsort[sm80]==1.2.3"' in text
 
 
-def test_gpu_that_no_release_serves_is_told_the_targets(workbench: Workbench, site: Path) -> None:
+def test_unserved_gpu_gets_the_list_of_targets(workbench: Workbench, site: Path) -> None:
     text = message(workbench, site, gpus="7.5")
     assert (
         "it needs a plugin for capability 7.5, but vecsort 1.2.3 is built for "
@@ -89,7 +89,7 @@ def test_gpu_that_no_release_serves_is_told_the_targets(workbench: Workbench, si
         (Stub(cuda_version=14000), None, "update the NVIDIA driver"),
     ],
 )
-def test_hint_fits_what_lies_there(
+def test_hint_fits_the_verdict(
     workbench: Workbench, site: Path, stub: Stub, cut: int | None, hint: str
 ) -> None:
     path = workbench.plugin(site, "sm_90", stub)
@@ -107,9 +107,7 @@ def test_plugin_for_another_processor_is_replaced(workbench: Workbench, site: Pa
     assert text.endswith('hint: pip install --force-reinstall --no-deps "vecsort-sm90==1.2.3"\n')
 
 
-def test_folder_that_cannot_be_listed_is_made_readable(
-    workbench: Workbench, tmp_path: Path
-) -> None:
+def test_unlistable_folder_gets_a_chmod_hint(workbench: Workbench, tmp_path: Path) -> None:
     site = tmp_path / "my site"
     workbench.core(site)
     plugins = site / "vecsort_plugins"
@@ -155,13 +153,13 @@ def test_folder_that_cannot_be_listed_is_made_readable(
         ("plugins=['x.so']", {"gpus": "9.0"}, "x.so can't be opened by this path"),
     ],
 )
-def test_library_that_cannot_be_loaded_is_an_error(
+def test_unloadable_loader_is_an_error(
     workbench: Workbench, site: Path, arguments: str, more: dict[str, str], words: str
 ) -> None:
     assert words in message(workbench, site, arguments, **more)
 
 
-def test_plugin_that_does_not_open_is_an_error(workbench: Workbench, site: Path) -> None:
+def test_unopenable_plugin_is_an_error(workbench: Workbench, site: Path) -> None:
     path = workbench.plugin(site, "sm_90")
     path.write_bytes(path.read_bytes().replace(b"libc.so.6", b"libc.so.7"))
     assert message(workbench, site, gpus="9.0").startswith(
@@ -188,9 +186,7 @@ assert vecsort.load(1 - 1, capability="9.0") is found[0]
     assert done.returncode == 0, done.stderr
 
 
-def test_device_of_a_number_is_asked_for_again_when_others_are_visible(
-    workbench: Workbench, site: Path
-) -> None:
+def test_device_number_is_resolved_again_after_a_change(workbench: Workbench, site: Path) -> None:
     for target in ("sm_80", "sm_90"):
         workbench.plugin(site, target)
     code = """
@@ -242,7 +238,7 @@ print(vecsort.load().stub_answer())
     assert workbench.python(site, code, gpus="9.0").stdout == "PluginNotFoundError\n42\n"
 
 
-def test_devices_that_differ_get_their_own(workbench: Workbench, site: Path) -> None:
+def test_different_devices_get_different_plugins(workbench: Workbench, site: Path) -> None:
     for target in ("sm_80", "sm_90"):
         workbench.plugin(site, target)
     code = """
@@ -328,9 +324,7 @@ def test_damaged_core_is_told(workbench: Workbench, site: Path, damage: str, wor
     assert words in message(workbench, site, gpus="9.0")
 
 
-def test_core_in_a_zip_is_told_where_it_belongs(
-    workbench: Workbench, site: Path, tmp_path: Path
-) -> None:
+def test_core_in_a_zip_gets_a_hint(workbench: Workbench, site: Path, tmp_path: Path) -> None:
     archive = Path(shutil.make_archive(str(tmp_path / "core"), "zip", site))
     assert message(workbench, archive) == (
         f"PluginError\ncan't read {archive}/vecsort/_archsplit/core.json: "

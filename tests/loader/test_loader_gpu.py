@@ -97,9 +97,7 @@ def test_all_devices_are_in_cudas_order(probe: Path, order: str | None) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_visible_devices_mean_what_cuda_takes_them_for(
-    probe: Path, spellings: dict[str, str], form: str
-) -> None:
+def test_visible_devices_match_cuda(probe: Path, spellings: dict[str, str], form: str) -> None:
     variables = {"CUDA_VISIBLE_DEVICES": form.format(**spellings)}
     assert seen_by_loader(probe, variables) == seen_by_cuda(variables)
 

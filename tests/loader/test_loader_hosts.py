@@ -33,7 +33,7 @@ def told(workbench: Workbench, core: SplitSite, code: str, **more: str) -> str:
 @pytest.mark.parametrize(
     ("gpus", "letters"), [("8.0", "aA"), ("9.0", "hH"), ("8.0;9.0", "aA"), ("7.0", "--")]
 )
-def test_library_finds_what_its_gpus_take(
+def test_library_finds_the_images_of_its_gpus(
     workbench: Workbench, core: SplitSite, gpus: str, letters: str
 ) -> None:
     code = f"{LETTERS}\nprint(letters({str(core.library)!r}))"
@@ -62,7 +62,7 @@ def test_library_may_be_preloaded(workbench: Workbench, core: SplitSite) -> None
     assert (done.stdout, done.stderr) == ("['h', 'H']\n", "")
 
 
-def test_library_that_was_closed_is_served_again(workbench: Workbench, core: SplitSite) -> None:
+def test_reopened_library_is_served_again(workbench: Workbench, core: SplitSite) -> None:
     code = """
 import _ctypes
 for _ in range(3):

@@ -75,7 +75,7 @@ void *dlopen(const char *path, int mode) {
 
 
 @pytest.mark.parametrize("version", [b"1.2.4", b"1.2.3"])
-def test_plugin_that_is_swapped_between_check_and_opening_is_refused(
+def test_plugin_swapped_after_the_check_is_refused(
     workbench: Workbench, site: Path, tmp_path: Path, version: bytes
 ) -> None:
     plugin = workbench.plugin(site, "sm_90")
@@ -94,7 +94,7 @@ def test_plugin_that_is_swapped_between_check_and_opening_is_refused(
 
 
 @pytest.mark.parametrize("version", [b"1.2.4", b"1.2.3"])
-def test_plugin_whose_name_is_taken_is_refused(
+def test_plugin_with_a_loaded_soname_is_refused(
     workbench: Workbench, site: Path, tmp_path: Path, version: bytes
 ) -> None:
     """Even where the other file has the same descriptor, it is not what was checked."""
@@ -117,7 +117,7 @@ def test_plugin_whose_name_is_taken_is_refused(
     assert good.stdout == f"{plugin}\n"
 
 
-def test_plugin_for_a_target_that_the_core_does_not_have_is_refused(
+def test_plugin_for_an_unknown_target_is_refused(
     workbench: Workbench, site: Path, tmp_path: Path
 ) -> None:
     own = workbench.plugin(site, "sm_90")

@@ -95,7 +95,7 @@ def told(workbench: Workbench, core: SplitSite, version: str, code: str) -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_subinterpreters_load_what_the_main_one_does(
+def test_subinterpreter_loads_the_same_plugin(
     workbench: Workbench, core: SplitSite, version: str
 ) -> None:
     code = SUBINTERPRETERS.format(code=USE.format(library=str(core.library)))

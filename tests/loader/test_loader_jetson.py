@@ -104,7 +104,7 @@ def test_setting_relaxes_no_check(workbench: Workbench, machine: Machine, tmp_pa
     assert "opened, the answer is 42" in fit
 
 
-def test_setting_is_not_used_where_nvml_knows_the_gpu(workbench: Workbench) -> None:
+def test_setting_is_ignored_if_nvml_knows_the_gpu(workbench: Workbench) -> None:
     found = workbench.probe(gpus="9.0", ARCHSPLIT_CAPABILITY="8.7").stdout
     assert "device 0: 9.0 " in found
     assert "note ARCHSPLIT_CAPABILITY=8.7 is not used: the GPUs are known" in found

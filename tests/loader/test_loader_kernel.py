@@ -36,7 +36,7 @@ def test_empty_machine_has_no_driver(container: Machine) -> None:
     assert "no NVIDIA driver" in container.look()
 
 
-def test_gpus_are_known_by_their_names_and_that_is_said(container: Machine) -> None:
+def test_gpus_known_by_name_are_noted(container: Machine) -> None:
     container.add(0, "NVIDIA H200")
     container.add(1, "NVIDIA A100-SXM4-40GB")
     found = container.look()
@@ -58,7 +58,7 @@ def test_visible_devices_count_here_too(container: Machine) -> None:
     assert "driver 4 " in hidden
 
 
-def test_plugin_is_opened_for_a_gpu_that_is_known_by_name(
+def test_plugin_is_opened_for_a_gpu_known_by_name(
     workbench: Workbench, container: Machine, tmp_path: Path
 ) -> None:
     container.add(0, "Tesla V100-SXM2-16GB")

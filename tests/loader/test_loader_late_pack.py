@@ -78,7 +78,7 @@ def say(
     return done.stdout.splitlines()
 
 
-def test_pack_that_arrives_before_registration_is_registered(
+def test_pack_before_registration_is_registered(
     workbench: Workbench, core: SplitSite, runtime: Path
 ) -> None:
     code = "ask(); arrive(); kept = load(); print(registered()); ask()"
@@ -87,7 +87,7 @@ def test_pack_that_arrives_before_registration_is_registered(
     assert after == ["hH hH unchanged", "[2] False fine"]
 
 
-def test_pack_that_arrives_after_registration_changes_no_wrapper(
+def test_pack_after_registration_changes_no_wrapper(
     workbench: Workbench, core: SplitSite, runtime: Path
 ) -> None:
     code = "kept = load(); arrive(); print(graft(), registered()); ask(); print(graft()); ask()"
@@ -96,7 +96,7 @@ def test_pack_that_arrives_after_registration_changes_no_wrapper(
     ]  # fmt: skip
 
 
-def test_better_pack_that_arrives_after_registration_changes_no_wrapper(
+def test_better_pack_after_registration_changes_no_wrapper(
     workbench: Workbench, core: SplitSite, runtime: Path
 ) -> None:
     core.add("ptx", "compute_90")
@@ -105,7 +105,7 @@ def test_better_pack_that_arrives_after_registration_changes_no_wrapper(
 
 
 @pytest.mark.parametrize("gpus", ["9.0", "8.0;9.0"])
-def test_pack_that_is_repaired_after_registration_changes_no_wrapper(
+def test_pack_repaired_after_registration_changes_no_wrapper(
     workbench: Workbench, core: SplitSite, runtime: Path, gpus: str
 ) -> None:
     """With two GPUs, the containers are merged from two packs, one of which can't be used."""
@@ -124,7 +124,7 @@ def test_pack_that_is_repaired_after_registration_changes_no_wrapper(
     assert (first, second) == (f"{letters} unchanged", f"0 {letters} unchanged")
 
 
-def test_library_that_is_closed_is_not_reported(
+def test_closed_library_is_not_reported(
     workbench: Workbench, core: SplitSite, runtime: Path
 ) -> None:
     code = "arrive(); kept = load(); ask(); _ctypes.dlclose(kept._handle); ask(); load(); ask()"
@@ -133,7 +133,7 @@ def test_library_that_is_closed_is_not_reported(
     ]  # fmt: skip
 
 
-def test_library_that_is_loaded_again_without_its_stub_is_not_served(
+def test_library_reloaded_without_its_stub_is_not_served(
     workbench: Workbench, core: SplitSite, runtime: Path
 ) -> None:
     """The stub stays loaded, so its constructor doesn't run for the second load."""

@@ -45,7 +45,7 @@ def test_core_of_libraries_leaves_nothing(
     assert int(done.stdout) > 20
 
 
-def test_plugin_that_changed_since_it_was_read_is_closed(
+def test_plugin_changed_since_reading_is_closed(
     workbench: Workbench, program: Path, tmp_path: Path
 ) -> None:
     face = workbench.core(tmp_path)

@@ -49,7 +49,7 @@ def test_every_error_of_every_call_is_a_result(
 
 @pytest.mark.parametrize("gpu", [0, 1, 2])
 @pytest.mark.parametrize("function", [each for each in FUNCTIONS if "Device" in each][1:])
-def test_call_that_fails_for_one_gpu_leaves_the_others(
+def test_failed_call_for_one_gpu_keeps_the_others(
     workbench: Workbench, function: str, gpu: int
 ) -> None:
     done = workbench.probe(gpus="9.0;9.0/2;9.0", STAND_IN_FAIL=f"{function}=15:{gpu}")
@@ -68,7 +68,7 @@ def test_missing_function_is_a_result(workbench: Workbench, tmp_path: Path, func
     assert (f"libnvidia-ml.so.1 has no {function}" in done.stdout) is (function not in OPTIONAL)
 
 
-def test_count_that_cannot_be_is_not_believed(workbench: Workbench) -> None:
+def test_impossible_count_is_a_failure(workbench: Workbench) -> None:
     failure = "nvmlDeviceGetHandleByIndex_v2=2"
     done = workbench.probe(gpus="9.0", STAND_IN_COUNT="4294967295", STAND_IN_FAIL=failure)
     assert state(done.stdout) == FAILED

@@ -86,7 +86,7 @@ def test_preloaded_library_is_served(workbench: Workbench, core: SplitSite) -> N
     assert printed(workbench, core, program, LD_PRELOAD=str(core.library)) == "hH\n"
 
 
-def test_library_that_a_preloaded_one_needs_is_served(
+def test_library_needed_by_a_preloaded_one_is_served(
     workbench: Workbench, core: SplitSite, tmp_path: Path
 ) -> None:
     folder = core.library.parent
@@ -95,14 +95,14 @@ def test_library_that_a_preloaded_one_needs_is_served(
     assert printed(workbench, core, TRUE, LD_PRELOAD=str(preload)) == "hH\n"
 
 
-def test_library_that_a_constructor_opens_is_served(
+def test_library_opened_by_a_constructor_is_served(
     workbench: Workbench, core: SplitSite, tmp_path: Path
 ) -> None:
     preload = make(tmp_path, CONSTRUCTOR, "-shared", "-fPIC", toy(core))
     assert printed(workbench, core, TRUE, LD_PRELOAD=str(preload)) == "hH\n"
 
 
-def test_library_that_is_opened_before_all_constructors_is_served(
+def test_library_opened_before_all_constructors_is_served(
     workbench: Workbench, core: SplitSite, tmp_path: Path
 ) -> None:
     assert printed(workbench, core, [str(make(tmp_path, PREINIT, toy(core)))]) == "hH\n"

@@ -197,7 +197,7 @@ def test_first_fitting_pack_counts(workbench: Workbench, store: SplitSite, tmp_p
     assert verdicts == ["wrong-version", "accepted", "shadowed"]
 
 
-def test_refused_pack_is_reported_where_it_is_missed(
+def test_refused_pack_is_reported_if_needed(
     workbench: Workbench, store: SplitSite, tmp_path: Path
 ) -> None:
     other = SplitSite(site=tmp_path, package="toy", places=store.places, stub=store.stub)
@@ -314,9 +314,7 @@ def test_search_path_of_a_library_leads_to_packs(
     assert letters_in_c(workbench, core.library, tmp_path, **more) == "hH"
 
 
-def test_stub_that_was_copied_away_finds_its_core(
-    workbench: Workbench, store: SplitSite, tmp_path: Path
-) -> None:
+def test_copied_stub_finds_its_core(workbench: Workbench, store: SplitSite, tmp_path: Path) -> None:
     """As PyInstaller 5 and others copy libraries into one folder, which LD_LIBRARY_PATH names."""
     flat = tmp_path / "flat"
     flat.mkdir()

@@ -64,7 +64,7 @@ def test_late_pack_needs_a_restart(workbench: Workbench, core: SplitSite, tmp_pa
     assert talk(workbench, core, "print(letters(library)); ask()").stdout == "hH\nfine\n"
 
 
-def test_late_pack_serves_the_libraries_that_are_loaded_after_it(
+def test_late_pack_serves_later_libraries(
     workbench: Workbench, core: SplitSite, tmp_path: Path
 ) -> None:
     pack = core.add("cc90", "sm_90")
@@ -83,9 +83,7 @@ def test_late_pack_serves_the_libraries_that_are_loaded_after_it(
 
 
 @pytest.mark.parametrize("first", ["", "0", "1"])
-def test_gpu_that_becomes_visible_later_is_served(
-    workbench: Workbench, core: SplitSite, first: str
-) -> None:
+def test_gpu_visible_later_is_served(workbench: Workbench, core: SplitSite, first: str) -> None:
     core.add("cc80", "sm_80")
     core.add("cc90", "sm_90")
     code = "letters(library); visible('1'); ask()\nprint(explain().libraries[0].targets)"
@@ -121,7 +119,7 @@ def test_stub_behind_a_link_finds_its_core(
     assert (done.stdout, done.stderr) == ("hH\nfine\n", "")
 
 
-def test_library_whose_stub_found_no_loader_is_not_served(
+def test_library_without_a_loader_is_not_served(
     workbench: Workbench, core: SplitSite, tmp_path: Path
 ) -> None:
     core.add("cc90", "sm_90")
@@ -154,9 +152,7 @@ def test_pack_with_a_changed_index_is_damaged(workbench: Workbench, core: SplitS
     assert f"{pack} is damaged: its index does not match its digest" in done.stderr
 
 
-def test_wrapper_that_is_not_where_the_table_has_it_is_an_error(
-    workbench: Workbench, core: SplitSite
-) -> None:
+def test_misplaced_wrapper_is_an_error(workbench: Workbench, core: SplitSite) -> None:
     moved = tuple((wrapper + 8, address) for wrapper, address in core.places)
     core.add("cc90", "sm_90")
     core.table(places=moved)
@@ -196,14 +192,12 @@ def test_record_without_the_magic_number_of_wrappers_stays(
     unmatched(workbench, core)
 
 
-def test_wrapper_that_ld_so_has_made_read_only_stays(workbench: Workbench, tmp_path: Path) -> None:
+def test_read_only_wrapper_is_unchanged(workbench: Workbench, tmp_path: Path) -> None:
     fixed = ('-DWRITABLE=__attribute__((section(".data.rel.ro")))', "-Wl,-z,relro")
     unmatched(workbench, split_site(workbench, tmp_path / "fixed", options=fixed))
 
 
-def test_library_that_is_loaded_again_is_served_again(
-    workbench: Workbench, core: SplitSite
-) -> None:
+def test_library_loaded_again_is_served_again(workbench: Workbench, core: SplitSite) -> None:
     core.add("cc90", "sm_90")
     code = (
         "import ctypes, _ctypes\nprint(letters(library))\n"
@@ -223,7 +217,7 @@ def test_library_that_is_loaded_again_is_served_again(
     assert talk(workbench, core, code).stdout == "hH\nFalse hH\nfine\nTrue\n"
 
 
-def test_core_that_was_replaced_is_not_mixed_with_the_one_in_the_process(
+def test_replaced_core_is_not_mixed_with_the_loaded_one(
     workbench: Workbench, core: SplitSite
 ) -> None:
     core.add("cc90", "sm_90")

@@ -202,7 +202,7 @@ DOUBTS: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("doubt", DOUBTS)
-def test_nvml_decides_where_a_plugins_gpu_is_in_doubt(bench: Bench, doubt: str) -> None:
+def test_unclear_gpu_of_a_plugin_needs_nvml(bench: Bench, doubt: str) -> None:
     bench.workbench.plugin(bench.site, "sm_90")
     bench.workbench.plugin(bench.site, "sm_80")
     DOUBTS[doubt](bench.machine)
@@ -213,9 +213,7 @@ def test_nvml_decides_where_a_plugins_gpu_is_in_doubt(bench: Bench, doubt: str) 
 
 
 @pytest.mark.parametrize("doubt", DOUBTS)
-def test_nvml_decides_where_a_packs_gpu_is_in_doubt(
-    bench: Bench, core: SplitSite, doubt: str
-) -> None:
+def test_unclear_gpu_of_a_pack_needs_nvml(bench: Bench, core: SplitSite, doubt: str) -> None:
     core.add("cc80", "sm_80")
     core.add("cc90", "sm_90")
     DOUBTS[doubt](bench.machine)
@@ -231,7 +229,7 @@ UUIDS = ("GPU-a0000000", "GPU-", "MIG-a0000000", "MIG-b0000001", "MIG-GPU-a00000
 
 
 @pytest.mark.parametrize("visible", [*VISIBLE, *UUIDS])
-def test_nvml_decides_what_odd_variables_mean(bench: Bench, visible: str) -> None:
+def test_unusual_visible_devices_need_nvml(bench: Bench, visible: str) -> None:
     bench.workbench.plugin(bench.site, "sm_90")
     words = ("--late", "--open", 0)
     found = bench.look(*words, CUDA_VISIBLE_DEVICES=visible)
@@ -239,7 +237,7 @@ def test_nvml_decides_what_odd_variables_mean(bench: Bench, visible: str) -> Non
     assert found == bench.without_files(lambda: bench.look(*words, CUDA_VISIBLE_DEVICES=visible))
 
 
-def test_nvml_decides_what_an_unknown_order_means(bench: Bench) -> None:
+def test_unknown_device_order_needs_nvml(bench: Bench) -> None:
     bench.workbench.plugin(bench.site, "sm_90")
     found = bench.look("--late", "--open", 0, CUDA_DEVICE_ORDER="x")
     assert "driver 4 " in found
@@ -275,7 +273,7 @@ def test_equal_gpus_of_other_containers_cause_no_doubt(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("closed", ["nvidia0", "nvidiactl", None])
-def test_device_that_this_user_may_not_use_is_a_doubt(bench: Bench, closed: str | None) -> None:
+def test_inaccessible_device_needs_nvml(bench: Bench, closed: str | None) -> None:
     root = bench.machine.root
     for name in ("nvidia0", "nvidiactl"):
         (root / name).chmod(0o444 if name == closed else 0o666)
@@ -305,7 +303,7 @@ PLUGINS: dict[str, tuple[tuple[str, Stub], ...]] = {
 
 @pytest.mark.parametrize("plugins", PLUGINS)
 @pytest.mark.parametrize("cuda", ["13000", "14000"])
-def test_nvml_decides_where_plugins_leave_a_doubt(bench: Bench, plugins: str, cuda: str) -> None:
+def test_plugins_without_native_code_need_nvml(bench: Bench, plugins: str, cuda: str) -> None:
     for name, stub in PLUGINS[plugins]:
         bench.workbench.plugin(bench.site, name, stub)
     words = ("--late", "--open", 0)
@@ -328,7 +326,7 @@ PACKS: dict[str, tuple[tuple[str, str, Stub], ...]] = {
 
 @pytest.mark.parametrize("packs", PACKS)
 @pytest.mark.parametrize("cuda", ["13000", "14000"])
-def test_nvml_decides_where_packs_leave_a_doubt(
+def test_packs_without_native_code_need_nvml(
     bench: Bench, core: SplitSite, packs: str, cuda: str
 ) -> None:
     for name, target, stub in PACKS[packs]:
@@ -339,7 +337,7 @@ def test_nvml_decides_where_packs_leave_a_doubt(
 
 
 @pytest.mark.parametrize("others", [(), ("compute_90",)])
-def test_nvml_decides_where_one_container_of_many_leaves_a_doubt(
+def test_one_unserved_container_needs_nvml(
     bench: Bench, core: SplitSite, others: tuple[str, ...]
 ) -> None:
     core.add("cc90", "sm_90", containers=(images(contained="sm_90")[0], ()))
@@ -351,9 +349,7 @@ def test_nvml_decides_where_one_container_of_many_leaves_a_doubt(
     assert found[0] == ("hP" if others else "h-")
 
 
-def test_nvml_decides_where_a_core_never_had_anything_for_a_gpu(
-    bench: Bench, core: SplitSite
-) -> None:
+def test_gpu_without_code_in_the_core_needs_nvml(bench: Bench, core: SplitSite) -> None:
     bench.machine.add(0, "Tesla V100-SXM2-16GB")
     core.add("cc80", "sm_80")
     assert bench.host(core, gpus="8.0") == ("aA", "")
@@ -398,7 +394,7 @@ BRANCHES = (
 
 
 @pytest.mark.parametrize(("version", "toolkit", "known"), BRANCHES)
-def test_branch_says_what_a_driver_loads_at_least(
+def test_driver_branch_gives_the_minimum_cuda_version(
     bench: Bench, version: str, toolkit: int, known: bool
 ) -> None:
     bench.machine.set_version(version)
@@ -465,7 +461,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_names_are_believed_when_all_of_them_is_understood(bench: Bench, model: str) -> None:
+def test_fully_understood_names_are_trusted(bench: Bench, model: str) -> None:
     bench.machine.add(0, model)
     bench.workbench.plugin(bench.site, "sm_90", Stub(targets=ALL))
     found = bench.look("--late", "--open", 0)
@@ -478,7 +474,7 @@ MIG = {"Tesla T4": False, "NVIDIA A10": False, "NVIDIA A30": True, "NVIDIA H200"
 
 
 @pytest.mark.parametrize("model", MIG)
-def test_gpu_that_has_no_mig_needs_no_folder_for_it(bench: Bench, model: str) -> None:
+def test_gpu_without_mig_needs_no_mig_folder(bench: Bench, model: str) -> None:
     bench.machine.add(0, model)
     bench.machine.partitions(0).rmdir()
     bench.workbench.plugin(bench.site, "sm_90", Stub(targets=ALL))
@@ -493,7 +489,7 @@ def test_machine_code_of_an_older_minor_is_plain(bench: Bench) -> None:
     assert bench.asked == []
 
 
-def test_another_capability_is_chosen_for_by_what_nvml_says(bench: Bench) -> None:
+def test_choice_for_another_capability_uses_nvml(bench: Bench) -> None:
     both = Stub(targets=("sm_90", "compute_90"), cuda_version=13010)
     bench.workbench.plugin(bench.site, "sm_90", both)
     words = ("--silent", "--capability")
@@ -553,7 +549,7 @@ assert loader.candidate(0).path == path
 
 
 @pytest.mark.parametrize("gpus", ["9.0", "8.0"])
-def test_nvmls_word_counts_from_when_it_was_asked(bench: Bench, gpus: str) -> None:
+def test_nvmls_state_replaces_the_quick_one(bench: Bench, gpus: str) -> None:
     bench.workbench.core(bench.site)
     bench.workbench.plugin(bench.site, "sm_90")
     done = bench.workbench.python(bench.site, LATER, gpus=gpus, STAND_IN_LOG=str(bench.log))

@@ -101,7 +101,7 @@ SHARED = ("cuda/sm_90/" + LIBRARY, "cuda/sm_90", "cuda", ".")
 @needs_root
 @pytest.mark.parametrize("part", SHARED)
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
-def test_plugin_that_others_may_write_or_replace_is_refused_by_root(
+def test_plugin_writable_by_others_is_refused_by_root(
     workbench: Workbench, programs: Programs, open_path: Path, part: str, mode: int
 ) -> None:
     workbench.plugin(open_path, "sm_90")
@@ -117,7 +117,7 @@ def test_plugin_that_others_may_write_or_replace_is_refused_by_root(
 
 
 @needs_root
-def test_plugin_behind_a_link_is_judged_where_it_lies(
+def test_plugin_behind_a_link_is_judged_by_its_target(
     workbench: Workbench, programs: Programs, open_path: Path
 ) -> None:
     path = workbench.plugin(open_path, "sm_90")
@@ -145,7 +145,7 @@ def test_listed_plugin_needs_a_safe_folder_too(
 
 @needs_root
 @pytest.mark.parametrize("part", ["cuda/cc90/device.pack", "cuda/cc90", "cuda", "."])
-def test_pack_that_others_may_write_is_not_put_under_a_library_of_roots(
+def test_pack_writable_by_others_is_not_grafted_for_root(
     programs: Programs, core: SplitSite, part: str
 ) -> None:
     assert programs.run("host", core.library).stdout == "hH\n"
@@ -173,7 +173,7 @@ def test_plugin_of_another_user_is_refused_by_root(
 
 
 @needs_root
-def test_plugin_that_is_as_open_as_the_core_is_used_by_root(
+def test_plugin_as_writable_as_the_core_is_used_by_root(
     workbench: Workbench, programs: Programs, open_path: Path
 ) -> None:
     workbench.plugin(open_path, "sm_90")
@@ -207,7 +207,7 @@ def test_secure_process_does_not_read_the_environment(
 
 @needs_root
 @pytest.mark.parametrize("kind", RIGHTS)
-def test_secure_process_refuses_what_others_may_write(
+def test_secure_process_refuses_files_writable_by_others(
     workbench: Workbench, programs: Programs, open_path: Path, kind: str
 ) -> None:
     path = workbench.plugin(open_path, "sm_90")

@@ -45,7 +45,7 @@ def build(folder: Path, machine: ElfMachine = "x86_64") -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_copies_are_what_was_compiled(tmp_path: Path, machine: ElfMachine) -> None:
+def test_copies_equal_the_compiled_files(tmp_path: Path, machine: ElfMachine) -> None:
     loader, stub = copy_loader_and_stub(folder=tmp_path, machine=machine)
     assert observe(loader).machine == observe(stub).machine == Machine[machine.upper()]
     assert (observe(loader).soname, observe(stub).soname) == (LOADER_LIBRARY, STUB_LIBRARY)

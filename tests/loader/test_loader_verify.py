@@ -105,7 +105,7 @@ def test_record_of_the_core_counts_before_the_installers(workbench: Workbench, s
     assert "CDLL" in told(workbench, site, 'load(verify="full")', gpus="8.0")
 
 
-def test_changed_plugin_is_opened_by_default_and_never_when_asked(
+def test_changed_plugin_is_opened_unless_verified(
     workbench: Workbench, site: Path, tmp_path: Path
 ) -> None:
     path = site / "vecsort_plugins" / "cuda" / "sm_90" / LIBRARY

@@ -97,7 +97,7 @@ def test_other_library_in_the_loaders_place_is_told(workbench: Workbench, site: 
     assert f"to fix it: {MEND}" in done.stdout
 
 
-def test_no_command_is_made_up_where_pip_knows_nothing(workbench: Workbench, site: Path) -> None:
+def test_core_unknown_to_pip_gets_no_command(workbench: Workbench, site: Path) -> None:
     shutil.rmtree(site / "vecsort-1.2.3.dist-info")
     (face(site) / "core.json").unlink()
     assert json.loads(asked(workbench, site, *DOCTOR, "--json").stdout)["command"] is None
@@ -107,7 +107,7 @@ def test_no_command_is_made_up_where_pip_knows_nothing(workbench: Workbench, sit
 @pytest.mark.parametrize(
     "content", ["raise ImportError", "def", "import nothing_like_that", "1 / 0"]
 )
-def test_core_that_cannot_be_imported_is_still_examined(
+def test_unimportable_core_is_still_examined(
     workbench: Workbench, site: Path, content: str
 ) -> None:
     (site / "vecsort" / "__init__.py").write_text(content)
@@ -122,7 +122,7 @@ def test_core_that_cannot_be_imported_is_still_examined(
 
 @pytest.mark.parametrize("name", ["_explain.py", "_core.py", "doctor.py", "__init__.py"])
 @pytest.mark.parametrize("content", [None, "def", "raise OSError(5, 'Input/output error')"])
-def test_face_that_is_damaged_itself_says_so_in_a_line(
+def test_damaged_loader_module_is_reported_on_one_line(
     workbench: Workbench, site: Path, name: str, content: str | None
 ) -> None:
     path = face(site) / name
@@ -156,9 +156,7 @@ def test_unreadable_folder_is_told(workbench: Workbench, site: Path) -> None:
     assert done.returncode == 1
 
 
-def test_terminal_that_knows_no_such_letters_is_written_to(
-    workbench: Workbench, tmp_path: Path
-) -> None:
+def test_ascii_terminal_gets_escaped_output(workbench: Workbench, tmp_path: Path) -> None:
     site = tmp_path / "сайт"
     workbench.core(site)
     workbench.plugin(site, "sm_90")
@@ -168,7 +166,7 @@ def test_terminal_that_knows_no_such_letters_is_written_to(
         assert "verdict: 1 of 1 device served" in done.stdout
 
 
-def test_reader_that_goes_away_gets_no_traceback(workbench: Workbench, site: Path) -> None:
+def test_closed_pipe_gets_no_traceback(workbench: Workbench, site: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(site)}
     done = subprocess.run(
         ["sh", "-c", f"('{sys.executable}' -m vecsort.doctor) | true"],

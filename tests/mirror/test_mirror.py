@@ -213,7 +213,7 @@ def test_proprietary_wheels_are_edited_with_a_warning_or_kept(
 # A broken network, a full disk, a killed process
 
 
-def test_wheel_is_mirrored_with_what_it_requires(
+def test_wheel_is_mirrored_with_its_requirements(
     index: ServedIndex, wheels: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del index
@@ -247,7 +247,7 @@ def test_missing_extra_is_found_before_anything_is_resolved(
     assert index.requests == []
 
 
-def test_index_that_is_not_reached_may_be_offline() -> None:
+def test_unreachable_index_hints_at_offline() -> None:
     text = str(request_failure(requests.ConnectionError(), "https://host/"))
     assert text == "no connection: the server is down, or this machine is offline"
 
@@ -521,7 +521,7 @@ def test_files_of_others_with_the_name_of_a_lock_are_not_overwritten(
     assert make("--lock-name", "other") == 0
 
 
-def test_inputs_that_require_nothing_are_refused(
+def test_inputs_without_requirements_are_refused(
     own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("r.txt").write_text('plain; python_version < "3"\n')
@@ -548,7 +548,7 @@ def test_a_damaged_state_is_made_again_without_it(
     assert main(["index", str(own), "--check"]) == 0
 
 
-def test_a_second_writer_says_that_it_waits(
+def test_second_writer_reports_its_wait(
     make: Maker, own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (own / ".archsplit.lock").open("w") as first:
@@ -560,7 +560,7 @@ def test_a_second_writer_says_that_it_waits(
     assert "waiting: another process writes to out" in capsys.readouterr().err
 
 
-def test_pip_of_uv_resolves_for_the_python_that_runs_archsplit(
+def test_uvs_pip_resolves_for_the_running_python(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("archsplit.system.installers.has_pip", lambda: False)

@@ -46,7 +46,7 @@ def test_options_about_intermediate_files_are_removed() -> None:
 
 
 @pytest.mark.parametrize("words", [["-t", "abc"], ["-tabc"], ["--threads=x"], ["-t", "-optf=o"]])
-def test_a_number_of_threads_that_nvcc_refuses_stays_for_nvcc(words: list[str]) -> None:
+def test_invalid_number_of_threads_stays_for_nvcc(words: list[str]) -> None:
     assert CommandLine(["-c", "k.cu", *words]).dryrun_argv == ("-c", "k.cu", *words)
 
 
@@ -95,7 +95,7 @@ def test_threads_of_nvcc_are_recognized(line: str, threaded: bool) -> None:
         ("-optf more", False),
     ],
 )
-def test_command_that_compiles_nothing_has_no_plan(line: str, nothing: bool) -> None:
+def test_command_without_a_compile_has_no_plan(line: str, nothing: bool) -> None:
     assert CommandLine(line.split()).compiles_nothing == nothing
 
 

@@ -97,7 +97,7 @@ def test_a_device_link_takes_the_sources_with_device_code(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("source", ["add.cu", "name.cpp"])
-def test_an_include_that_only_a_compiler_sees_is_refused(bench: Bench, source: str) -> None:
+def test_macro_include_of_an_unlisted_file_is_refused(bench: Bench, source: str) -> None:
     bench.write("other folder/table #1.h", "")
     name = 'TABLE "../other folder/table #1.h"'
     bench.include(source, f"#define {name}\n#include TABLE")
@@ -106,7 +106,7 @@ def test_an_include_that_only_a_compiler_sees_is_refused(bench: Bench, source: s
     assert f"src/{source}: {text}\nhint: write the file's name" in message
 
 
-def test_an_include_from_outside_that_only_a_compiler_sees_is_refused(bench: Bench) -> None:
+def test_macro_include_from_outside_is_refused(bench: Bench) -> None:
     (bench.root.parent / "v.h").touch()
     bench.include("name.cpp", '#define V "../../v.h"\n#include V')
     assert "v.h is included, which is outside of" in bench.refusal()
@@ -120,7 +120,7 @@ def test_headers_of_toolkit_and_system_do_not_count_as_inputs(bench: Bench) -> N
     assert before == load_recipe(TINYVEC).input_files
 
 
-def test_a_source_that_cannot_be_read_is_left_to_its_own_step(bench: Bench) -> None:
+def test_unreadable_source_fails_in_its_own_step(bench: Bench) -> None:
     bench.include("add.cu", "#error stop")
     assert bench.plan().steps
 
@@ -150,13 +150,13 @@ def test_a_missing_header_of_a_c_file_shows_before_anything_else(bench: Bench) -
     assert not any(path.exists() for step in steps for path in step.writes)
 
 
-def test_a_private_folder_that_nvcc_cannot_handle_is_refused_at_once(bench: Bench) -> None:
+def test_private_folder_unusable_for_nvcc_is_refused(bench: Bench) -> None:
     with pytest.raises(OutputError, match=r"nvcc can't work in .*a,b") as caught:
         bench.plan(bench.site("a,b"))
     assert caught.value.hint == "set TMPDIR to a folder without ',' in its path"
 
 
-def test_a_recipe_where_nvcc_cannot_work_is_refused_at_once(
+def test_recipe_in_a_folder_unusable_for_nvcc_is_refused(
     tmp_path: Path, toolkit: Toolkit, host: HostTools
 ) -> None:
     bench = Bench(tmp_path / "tiny$vec, too", toolkit, host)
@@ -205,7 +205,7 @@ def test_a_rule_for_make_is_read_back() -> None:
     assert parse_depfile(rule) == ("src/a.cu", "include/b c.h", "d#1.h", "$x.h")
 
 
-def test_flags_that_nvcc_refuses_are_refused_before_anything_is_compiled(bench: Bench) -> None:
+def test_flags_refused_by_nvcc_fail_before_the_compile(bench: Bench) -> None:
     bench.write("recipe.toml", (bench.root / "recipe.toml").read_text().replace("-O2", "--no-such"))
     with pytest.raises(ToolFailedError, match="no-such"):
         bench.plan()

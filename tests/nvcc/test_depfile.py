@@ -98,9 +98,7 @@ def test_a_depfile_is_the_one_of_nvcc(name: str) -> None:
         ((StepKind.PREPROCESS, StepKind.CICC), True),
     ],
 )
-def test_a_run_that_only_preprocesses_has_no_other_outputs(
-    kinds: tuple[StepKind, ...], other: bool
-) -> None:
+def test_preprocessing_run_has_no_other_outputs(kinds: tuple[StepKind, ...], other: bool) -> None:
     steps = tuple(NvccStep(kind=kind, argv=(), reads=(), writes=()) for kind in kinds)
     transcript = Transcript(
         environment={}, steps=steps, images={}, module_ids=(), dependencies=(), diagnostics=()

@@ -95,7 +95,7 @@ def test_a_fat_compilation_becomes_typed_steps(nvcc: Nvcc) -> None:
     assert transcript.diagnostics == ()
 
 
-def test_the_host_compile_reads_what_it_includes(nvcc: Nvcc) -> None:
+def test_host_compile_reads_its_includes(nvcc: Nvcc) -> None:
     *_, host_compile = nvcc.transcript("sm_80", "sm_90").steps
     assert {path.name for path in host_compile.reads} == {
         "k.compute_90.cudafe1.cpp",
@@ -191,7 +191,7 @@ def test_a_private_file_may_be_removed() -> None:
     assert parse_dryrun("#$ rm /w/a b.fatbin \n", folder=Path("/w"), cwd=Path("/c")).steps == ()
 
 
-def test_a_stub_that_no_step_writes_is_refused() -> None:
+def test_unwritten_stub_is_refused() -> None:
     text = (
         '#$ g++ -D__CUDA_ARCH_LIST__=800 -E k.cu -o "/w/k.ii"\n'
         '#$ cudafe++ --gen_c_file_name "/w/k.cpp" --stub_file_name "k.stub.c" "/w/k.ii"\n'
@@ -252,7 +252,7 @@ def test_no_cicc_waits_for_cudafe(nvcc: Nvcc) -> None:
     assert transcript.module_id not in made_by
 
 
-def test_targets_that_are_not_built_now_cost_nothing_but_the_stub(nvcc: Nvcc) -> None:
+def test_unbuilt_targets_cost_only_the_stub(nvcc: Nvcc) -> None:
     transcript = nvcc.transcript("sm_80", "sm_90", "sm_120")
     shards = per_target_steps(
         transcript, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY

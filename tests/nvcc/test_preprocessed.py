@@ -50,7 +50,7 @@ def test_line_of_a_toolkit_header_counts_without_its_folder() -> None:
     assert strip_unused_line_markers(text()) == strip_unused_line_markers(elsewhere)
 
 
-def test_folder_of_cccl_that_gcc_has_shortened_is_of_the_toolkit() -> None:
+def test_shortened_folder_of_cccl_is_of_the_toolkit() -> None:
     def spelled(own: str) -> bytes:
         found = text(own=own).replace(f'{KIT}place"'.encode(), b'"/opt/real/cccl/cuda/std/place"')
         return found.replace(f'{KIT}fail.h"'.encode(), b'"/opt/real/cccl/cuda/std/fail.h"')
@@ -69,7 +69,7 @@ def test_folder_of_cccl_that_gcc_has_shortened_is_of_the_toolkit() -> None:
         "void f() { __fail(); }\n",
     ],
 )
-def test_unit_that_names_the_line_macro_keeps_its_lines(own: str) -> None:
+def test_unit_with_the_line_macro_keeps_its_lines(own: str) -> None:
     assert matters(own=own)
 
 
@@ -93,7 +93,7 @@ def test_without_a_toolkit_or_markers_lines_count() -> None:
     assert strip_unused_line_markers(own) == own
 
 
-def test_a_list_of_parameters_that_has_no_end_counts() -> None:
+def test_unterminated_parameter_list_counts() -> None:
     endless = f"void __fail({'int, ' * 3000}source_location where);\n"
     assert matters(kit=endless)
     assert not matters(kit=f"void __fail({'int, ' * 30}source_location where);\n")

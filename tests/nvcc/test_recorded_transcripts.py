@@ -40,7 +40,7 @@ def test_no_placeholder_is_left_and_no_folder_of_a_machine(release: str) -> None
         assert answer.returncode == 0 or "fatal " in answer.stderr
 
 
-def test_a_recorded_run_has_what_nvcc_read_and_wrote() -> None:
+def test_recorded_run_has_nvccs_inputs_and_outputs() -> None:
     run = recorded_run("MMD-MP")
     assert run.returncode == 0
     assert list(run.markers) == ["p.ii"]

@@ -29,7 +29,7 @@ def kinds(steps: tuple[NvccStep, ...]) -> list[StepKind]:
     return [step.kind for step in steps]
 
 
-def test_a_module_id_that_no_step_waits_for_may_stay_nvccs() -> None:
+def test_unawaited_module_id_stays_nvccs() -> None:
     transcript = compiled("device-ptx")
     own = relax_order(transcript, seed=str, templates={}, everywhere=False)
     assert (own.steps, own.texts) == (transcript.steps, {})
@@ -103,7 +103,7 @@ def test_embedded_container_of_another_shape_is_not_changed(template: str) -> No
     assert FOLDER / "k.fatbin.c" not in loosened.texts
 
 
-def test_folder_that_an_assembler_could_misread_is_not_changed() -> None:
+def test_folder_unsafe_for_the_assembler_is_unchanged() -> None:
     folder = Path('/w"x')
     transcript = compiled()
     moved = replace(

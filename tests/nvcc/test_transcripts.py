@@ -85,7 +85,7 @@ def test_steps_of_tile_kernels_are_parsed(name: str) -> None:
     assert_runnable(loosened.steps, given=set(loosened.texts))
 
 
-def test_stub_that_includes_an_unknown_file_is_refused() -> None:
+def test_stub_with_an_unknown_include_is_refused() -> None:
     answer = recorded("tile", "tile-two").at(TOOLKIT=Path("/t"), FOLDER=FOLDER, CWD=CWD)
     text = answer.stderr.replace('--include_alt_file_name "k.tile.', '--include_alt_file_name "x.')
     with pytest.raises(TranscriptError, match="the file that --include_file_name names"):
@@ -107,7 +107,7 @@ def outputs(steps: tuple[NvccStep, ...]) -> set[Path]:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_last_step_of_a_compile_makes_what_o_names(release: str) -> None:
+def test_last_step_writes_the_output_of_o(release: str) -> None:
     transcript = read(release, "compile-two")
     assert transcript is not None
     assert transcript.steps[-1].kind is StepKind.HOST_COMPILE

@@ -60,7 +60,7 @@ def test_libraries_below_the_library_folders_count(root: Path) -> None:
     assert inputs(root) == {"vendor/libx.a", "vendor/libx.so", "vendor/libx.so.1.2"}
 
 
-def test_includes_are_followed_wherever_they_lead_in_the_folder(root: Path) -> None:
+def test_includes_are_followed_within_the_folder(root: Path) -> None:
     files = {
         "src/a.cu": '#include "../common/v.h"\n  #  include <table.dat>\n#include <vector>\n',
         "common/v.h": '#pragma once\n#if OTHER\n#include "../other/w.txt"\n#endif',
@@ -108,7 +108,7 @@ def test_a_link_in_the_folder_is_a_file_of_the_folder(root: Path, tmp_path: Path
     assert inputs(root) == {"linked/v.dat", "linked/w.dat"}
 
 
-def test_behind_a_link_dots_lead_where_the_system_says(root: Path, tmp_path: Path) -> None:
+def test_dots_behind_a_link_resolve_like_the_system(root: Path, tmp_path: Path) -> None:
     (tmp_path / "v.h").touch()
     (tmp_path / "vendored").mkdir()
     (root / "linked").symlink_to(tmp_path / "vendored")

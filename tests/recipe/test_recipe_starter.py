@@ -90,7 +90,7 @@ def test_sources_without_a_build_system_are_listed(
     assert main(["plan", str(root), "--check"]) == 0
 
 
-def test_sources_without_a_header_name_what_is_missing(
+def test_sources_without_a_header_name_the_missing_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tree(tmp_path / "-", {"a.cu": KERNEL})
@@ -100,7 +100,7 @@ def test_sources_without_a_header_name_what_is_missing(
     assert "interface.header" in capsys.readouterr().err
 
 
-def test_targets_are_the_usual_ones_that_the_toolkit_knows() -> None:
+def test_targets_are_the_usual_ones_of_the_toolkit() -> None:
     known = {Target.parse(name) for name in ("sm_80", "sm_90", "sm_90a", "compute_90")}
     assert list(map(str, usual_targets(known))) == ["sm_80", "sm_90", "compute_90"]
     assert [*map(str, usual_targets(()))][-2:] == ["sm_120", "compute_120"]

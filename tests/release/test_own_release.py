@@ -133,7 +133,7 @@ def test_the_version_has_one_source(wheel: Path) -> None:
         assert f'"{__version__}"' not in (ROOT / name).read_text(), name
 
 
-def test_the_description_has_absolute_links_to_files_that_exist(wheel: Path) -> None:
+def test_description_links_to_existing_files(wheel: Path) -> None:
     text = metadata(wheel).get_payload()
     assert isinstance(text, str)
     assert re.findall(r"\]\((?!https://)", text) == []
@@ -142,7 +142,7 @@ def test_the_description_has_absolute_links_to_files_that_exist(wheel: Path) -> 
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_the_metadata_says_where_and_for_whom(wheel: Path) -> None:
+def test_metadata_has_urls_and_classifiers(wheel: Path) -> None:
     found = metadata(wheel)
     labels = {text.partition(",")[0] for text in found.get_all("Project-URL", [])}
     assert {"Homepage", "Documentation", "Source", "Issues", "Changelog"} <= labels

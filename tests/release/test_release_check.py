@@ -167,7 +167,7 @@ def test_extra_requiring_a_missing_wheel_is_found(dist: Path, effects: Effects) 
     assert "[sm90] requires tinyvec-sm90==1.2.3, tinyvec-sm91==1.2.3" in text
 
 
-def test_requirement_that_no_index_has_is_reported(dist: Path, effects: Effects) -> None:
+def test_requirement_missing_on_the_index_is_reported(dist: Path, effects: Effects) -> None:
     need = b"Version: 1.2.3\nRequires-Dist: archsplit-has-no-such-thing>=7\n"
     rewrite(only(dist, "tinyvec-1*"), in_metadata(b"Version: 1.2.3\n", need))
     nowhere = {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}
@@ -242,7 +242,7 @@ def test_all_kinds_of_faults_are_reported_at_once(
 
 
 @pytest.mark.usefixtures("only_uv")
-def test_core_that_can_not_be_imported_is_reported(dist: Path, effects: Effects) -> None:
+def test_unimportable_core_is_reported(dist: Path, effects: Effects) -> None:
     def broken(name: str, content: bytes) -> bytes:
         is_core = name == "tinyvec/__init__.py"
         return b"raise ImportError('nothing works')\n" if is_core else content
@@ -259,7 +259,7 @@ def test_core_that_can_not_be_imported_is_reported(dist: Path, effects: Effects)
 
 
 @pytest.mark.usefixtures("only_uv")
-def test_an_import_that_needs_the_driver_is_a_note(dist: Path, effects: Effects) -> None:
+def test_import_with_the_driver_missing_is_a_note(dist: Path, effects: Effects) -> None:
     text = b"raise ImportError('libcuda.so.1: cannot open shared object file: No such file')\n"
 
     def driven(name: str, content: bytes) -> bytes:
@@ -276,7 +276,7 @@ def test_an_import_that_needs_the_driver_is_a_note(dist: Path, effects: Effects)
 @pytest.mark.parametrize(
     ("module", "is_note"), [("archsplit_has_no_such_module.sub", True), ("toy.left_out", False)]
 )
-def test_module_that_the_fat_wheel_does_not_require_is_a_note(
+def test_module_not_required_by_the_fat_wheel_is_a_note(
     packs: Path, effects: Effects, module: str, is_note: bool
 ) -> None:
     def importing(name: str, content: bytes) -> bytes:
@@ -372,7 +372,7 @@ def test_a_truncated_pack_is_to_be_copied_or_split_again(packs: Path, effects: E
     assert "build" not in "".join(one.hint for one in caught.value.findings)
 
 
-def test_a_split_whose_core_is_damaged_stays_a_split(packs: Path, effects: Effects) -> None:
+def test_split_with_a_damaged_core_stays_a_split(packs: Path, effects: Effects) -> None:
     core = only(packs, "toy-2*")
     core.write_bytes(core.read_bytes()[:-100])
     with pytest.raises(VerifyError) as caught:

@@ -112,7 +112,7 @@ def test_manifest_fits_its_schema(which: str, request: pytest.FixtureRequest) ->
         jsonschema.Draft202012Validator(schema).validate(content)
 
 
-def test_a_split_says_what_was_split(split: Path, fat: Path) -> None:
+def test_split_manifest_names_its_source(split: Path, fat: Path) -> None:
     manifest = read_manifest(split / MANIFEST_FILE)
     assert manifest.origin == "wheel"
     (source,) = manifest.sources
@@ -128,7 +128,7 @@ def test_a_split_says_what_was_split(split: Path, fat: Path) -> None:
         assert one.sha256 == sha256(split / one.file)
 
 
-def test_plugins_that_are_built_one_by_one_are_listed_together(
+def test_separately_built_plugins_are_listed_together(
     tmp_path: Path, effects: Effects, built: tuple[Path, Release]
 ) -> None:
     out = tmp_path / "out"

@@ -188,7 +188,7 @@ def test_kernel_of_a_note_has_a_short_name(name: str, short: str) -> None:
     assert _short_name(name) == short
 
 
-def test_dropped_extra_asks_for_a_plugin_that_does_not_exist() -> None:
+def test_dropped_extra_requires_a_missing_plugin() -> None:
     dropped = dropped_extras(["cc70"], "toy", "2")
     assert dropped == {"cc70": ("toy-cc70==2",)}
     assert faults(**dropped) == []

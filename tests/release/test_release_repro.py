@@ -63,7 +63,7 @@ def test_folders_are_read_in_another_order(tmp_path: Path) -> None:
     assert found[0] != found[1]
 
 
-def test_a_manifest_that_differs_is_told(split: Path, packs: Path) -> None:
+def test_different_manifest_is_reported(split: Path, packs: Path) -> None:
     assert compared({"one": split, "two": packs}) == {}
     with (packs / "archsplit-manifest.json").open("a") as file:
         file.write("\n")

@@ -51,9 +51,7 @@ def is_valid(bill: bytes) -> bool:
 
 
 @pytest.mark.nvcc
-def test_every_wheel_has_a_bill_that_the_format_allows(
-    built: tuple[Path, Release], split: Path
-) -> None:
+def test_every_wheel_has_a_valid_sbom(built: tuple[Path, Release], split: Path) -> None:
     for folder, name in ((built[0], BUILT), (split, SPLIT)):
         for wheel in folder.glob("*.whl"):
             assert is_valid(member(wheel, f".dist-info/sboms/{name}")), wheel.name
@@ -63,9 +61,7 @@ def test_every_wheel_has_a_bill_that_the_format_allows(
 
 
 @pytest.mark.nvcc
-def test_a_plugin_names_what_nvidia_put_into_it(
-    built: tuple[Path, Release], toolkit: Toolkit
-) -> None:
+def test_sbom_of_a_plugin_names_nvidias_code(built: tuple[Path, Release], toolkit: Toolkit) -> None:
     bill = bill_of(only(built[0], "tinyvec_sm90*"), BUILT)
     (runtime,) = bill["components"]
     assert runtime["name"] == "libcudart_static.a"
@@ -130,7 +126,7 @@ def test_a_split_names_the_fat_wheel(fat: Path, split: Path) -> None:
     assert [part["name"] for part in core["components"]] == ["archsplit"]
 
 
-def test_a_bill_that_the_fat_wheel_had_stays_in_the_core(split: Path) -> None:
+def test_sbom_of_the_fat_wheel_stays_in_the_core(split: Path) -> None:
     assert member(only(split, "toy-2*"), "sboms/auditwheel.cdx.json") == OLD_BILL
 
 
@@ -143,7 +139,7 @@ def test_nothing_in_it_is_random() -> None:
     assert content["serialNumber"] != other["serialNumber"]
 
 
-def test_no_time_where_none_was_given() -> None:
+def test_sbom_without_an_epoch_has_no_time() -> None:
     for epoch in (None, 315_532_800):
         assert (
             "timestamp" not in json.loads(encode_bill(Bill(subject=WHEEL, epoch=epoch)))["metadata"]
@@ -165,7 +161,7 @@ def test_a_licence_is_an_expression_or_a_name() -> None:
     ]
 
 
-def test_cuda_headers_are_named_where_they_are_included(recipe: Path, toolkit: Toolkit) -> None:
+def test_sbom_names_included_cuda_headers(recipe: Path, toolkit: Toolkit) -> None:
     assert not _uses_cccl(load_recipe(recipe))
     with (recipe / "src" / "add.cu").open("a") as file:
         file.write("#  include <cub/device/device_reduce.cuh>\n")

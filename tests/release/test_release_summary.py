@@ -100,7 +100,7 @@ def test_totals_count_the_wheels_of_all_pythons() -> None:
     assert lines[-1].split("  ")[-2:] == ["6.00 MB to 7.00 MB", 'pip install "toy[cc80]"']
 
 
-def test_lines_that_all_wheels_share_are_printed_once() -> None:
+def test_common_lines_are_printed_once() -> None:
     files = [f"toy-1.0-cp31{each}-cp31{each}-linux_x86_64.whl" for each in (1, 2)]
     details = SplitDetails(
         sources=tuple(replace(DETAILS.sources[0], core=file) for file in files),
@@ -137,7 +137,7 @@ def test_row_without_room_has_fewer_products(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("size", "is_hinted"), [(10 * MB, False), (6 * MB, True)])
-def test_wheels_that_grew_get_a_hint(size: int, *, is_hinted: bool) -> None:
+def test_grown_wheels_get_a_hint(size: int, *, is_hinted: bool) -> None:
     source = replace(DETAILS.sources[0], size=size)
     text = split_summary(replace(SPLIT, split=replace(DETAILS, sources=(source,))))
     assert ("--by target puts" in text) == is_hinted

@@ -94,7 +94,7 @@ def test_variantlib_reads_the_variants_of_a_split(split_ones: Path) -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("which", ["built_ones", "split_ones"])
-def test_the_index_file_is_what_variantlib_makes(
+def test_index_file_equals_variantlibs(
     which: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     folder: Path = request.getfixturevalue(which)
@@ -114,7 +114,7 @@ def test_the_index_file_is_what_variantlib_makes(
 @pytest.mark.parametrize(
     ("capability", "plugin"), [("9.0", "sm90"), ("8.6", "sm80"), ("12.0", "compute90")]
 )
-def test_uv_takes_the_variant_that_fits_the_gpu(
+def test_uv_takes_the_variant_of_the_gpu(
     built: tuple[Path, Release],
     built_ones: Path,
     tmp_path: Path,
@@ -137,7 +137,7 @@ def test_uv_takes_the_variant_that_fits_the_gpu(
 
 
 @pytest.mark.nvcc
-def test_a_variant_is_the_core_that_requires_a_plugin(built_ones: Path) -> None:
+def test_variant_is_the_core_with_a_required_plugin(built_ones: Path) -> None:
     core, variant = only(built_ones.parent, "tinyvec-1*.whl"), only(built_ones, "*-sm90.whl")
     assert variant.name == core.name.replace(".whl", "-sm90.whl")
     old, new = (member(path, "METADATA").decode() for path in (core, variant))
@@ -181,7 +181,7 @@ def test_code_for_only_one_capability_has_no_variant() -> None:
     assert variant_values(Target.parse("sm_90a")) == ("90_real",)
 
 
-def test_gpus_that_need_the_same_packs_share_a_variant() -> None:
+def test_gpus_with_the_same_packs_share_a_variant() -> None:
     needs = {"8.0": ["a"], "8.6": ["a", "b"], "8.9": ["a", "b"]}
     variants = split_variants(needs, {"a": "toy-a==1", "b": "toy-b==1"})
     assert [(one.label, one.values, one.requires) for one in variants] == [

@@ -155,7 +155,7 @@ def test_the_failed_step_of_a_group_is_known(tmp_path: Path) -> None:
     assert failed_part("error\n") == (0, "error\n")
 
 
-def test_the_step_of_a_check_copies_a_file_that_no_farm_has(tmp_path: Path) -> None:
+def test_check_step_copies_a_unique_file(tmp_path: Path) -> None:
     steps = [probe_step(tmp_path / f"in {n}", tmp_path / f"out {n}") for n in range(2)]
     first, second = (one.reads[0].read_text() for one in steps)
     assert first != second

@@ -125,7 +125,7 @@ def test_a_file_without_its_declared_size_is_refused(
     executor.close()
 
 
-def test_a_result_that_is_lost_with_its_worker_is_made_again(
+def test_result_lost_with_its_worker_is_made_again(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = Work(tmp_path / "work")
@@ -154,7 +154,7 @@ def test_a_result_that_is_lost_with_its_worker_is_made_again(
     executor.close()
 
 
-def test_a_test_that_fails_leaves_no_program(tmp_path: Path) -> None:
+def test_failed_test_leaves_no_program(tmp_path: Path) -> None:
     programs: list[subprocess.Popen[str]] = []
 
     def fail() -> None:
@@ -219,7 +219,7 @@ def test_no_program_outlives_its_canceled_step_or_its_worker(
     executor.close()
 
 
-def test_a_build_whose_last_worker_goes_does_not_wait_forever(
+def test_build_without_workers_ends(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = Work(tmp_path / "work")
@@ -304,7 +304,7 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
 @pytest.mark.stress
 @pytest.mark.timeout(1800)
 @pytest.mark.nvcc
-def test_eight_workers_that_share_no_folder_and_no_network_make_the_same_bytes(
+def test_eight_isolated_workers_make_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARCHSPLIT_CACHE_MIN_SECONDS", "0")
@@ -337,7 +337,7 @@ def test_a_scheduler_without_workers_is_an_error(cluster: Cluster, tmp_path: Pat
 
 
 @pytest.mark.nvcc
-def test_a_scheduler_that_ends_is_an_error(
+def test_ended_scheduler_is_an_error(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARCHSPLIT_CACHE_MIN_SECONDS", "0")

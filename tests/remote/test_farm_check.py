@@ -51,7 +51,7 @@ def test_each_probe_is_another_action(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["farm:80", "https://farm", "tls://head:8786", "tls:head"])
-def test_an_address_that_a_build_would_refuse_is_refused(
+def test_address_invalid_for_a_build_is_refused(
     address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["remote", "check", address]) == 2

@@ -92,7 +92,7 @@ def test_an_entry_in_the_result_itself_is_read_too(tmp_path: Path) -> None:
     assert said == []
 
 
-def test_a_store_that_is_gone_costs_a_warning(tmp_path: Path) -> None:
+def test_missing_store_is_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="needs archsplit[reapi]")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

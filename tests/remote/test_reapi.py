@@ -158,7 +158,7 @@ def test_failing_step_is_reported_by_name_and_fault(farm: Farm, work: Work) -> N
     assert liar.failure.fault == "succeeded, but left no x"
 
 
-def test_a_step_sees_nothing_that_it_does_not_declare(farm: Farm, work: Work) -> None:
+def test_step_sees_only_declared_files(farm: Farm, work: Work) -> None:
     (work.root / "secret").write_text("")
     (work.root / "source").write_text("")
     script = "test ! -e secret && test -e source && echo > .archsplit/work/a"
@@ -188,7 +188,7 @@ def test_a_lost_worker_is_another_attempt(
     assert caught.value.hint == "most often the workers have too little memory for it"
 
 
-def test_a_server_that_is_killed_and_comes_back_costs_no_result(farm: Farm, work: Work) -> None:
+def test_restarted_server_loses_no_result(farm: Farm, work: Work) -> None:
     steps = [
         work.step(f"s{at}", f"sleep 0.2; echo {at} > .archsplit/work/f{at}", writes=f"f{at}")
         for at in range(10)
@@ -265,7 +265,7 @@ def test_a_lost_connection_costs_no_result(farm: Farm, work: Work) -> None:
     assert (work.private / "a").read_text() == "done\n"
 
 
-def test_a_farm_whose_last_worker_goes_is_an_error(
+def test_farm_without_workers_is_an_error(
     farm: Farm, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reapi_executor, "_NO_WORKER_SECONDS", 0.5)
@@ -282,7 +282,7 @@ def test_a_farm_whose_last_worker_goes_is_an_error(
     executor.close()
 
 
-def test_a_server_that_stays_away_is_an_error(
+def test_stopped_server_is_an_error(
     farm: Farm, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reapi_client, "_OUTAGE_SECONDS", 0.5)
@@ -296,7 +296,7 @@ def test_a_server_that_stays_away_is_an_error(
     farm.start()
 
 
-def test_a_source_that_changes_during_the_build_is_an_error(farm: Farm, work: Work) -> None:
+def test_source_changed_during_the_build_is_an_error(farm: Farm, work: Work) -> None:
     (work.root / "source").write_text("one")
     executor = work.executor(farm.address)
     executor._hash(work.root / "source")
@@ -319,9 +319,7 @@ def check(farm: Farm, work: Work) -> dict[str, str]:
     return {row.name: row.text for row in rows}
 
 
-def test_a_check_of_the_farm_does_what_a_build_does(
-    farm: Farm, work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_farm_check_equals_a_build(farm: Farm, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check(farm, work) == {
         "capabilities": "runs actions, with SHA-256",
         "storage": "64 KB written and read",
@@ -414,7 +412,7 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("jobs", [1, 8])
-def test_wheels_have_the_same_bytes_whatever_the_number_of_jobs(
+def test_any_number_of_jobs_makes_the_same_bytes(
     environment: dict[str, str], tmp_path: Path, jobs: int
 ) -> None:
     seen = tmp_path / "seen"

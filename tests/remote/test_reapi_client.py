@@ -82,13 +82,13 @@ def test_a_small_file_takes_one_reply() -> None:
     assert server.calls == ["batch"]
 
 
-def test_a_call_that_the_server_cancels_is_made_again() -> None:
+def test_cancelled_call_is_repeated() -> None:
     server = Server(cancels=2)
     assert server.download(BLOB) == BLOB
     assert server.calls == ["batch"] * 3
 
 
-def test_a_file_that_no_batch_has_is_read_alone() -> None:
+def test_file_missing_in_batches_is_streamed() -> None:
     server = Server(batches=False)
     assert server.download(BLOB) == BLOB
     assert server.calls == ["batch", "stream"]
@@ -202,7 +202,7 @@ def test_a_server_with_zstandard_gets_and_sends_less() -> None:
     assert max(sent, received) < len(text) / 100
 
 
-def test_blob_that_grows_by_compression_is_sent_raw() -> None:
+def test_incompressible_blob_is_sent_raw() -> None:
     noise = random.Random(1).randbytes(1_100_000)
     server = PackingServer()
     found, sent, _ = server.exchange(noise)

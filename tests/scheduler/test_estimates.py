@@ -66,7 +66,7 @@ def test_memory_is_estimated_from_the_input_size() -> None:
     assert asked == [Path("a"), Path("b")]
 
 
-def test_the_size_of_an_input_says_how_long_a_first_run_takes() -> None:
+def test_input_size_predicts_the_first_run() -> None:
     sized = replace(STEPS[1], reads=(Path("a"),), weight=0.9, seconds_per_byte=1.5e-6)
     steps = [sized, replace(sized, seconds_per_byte=0.0), replace(sized, key="known")]
     known = {"known": StepEstimate(7.0, 0)}

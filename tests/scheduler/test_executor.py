@@ -115,7 +115,7 @@ class Labels(SilentProgress):
         self.labels.append(label)
 
 
-def test_the_progress_line_has_what_runs_remains_and_was_moved() -> None:
+def test_progress_line_counts_running_remaining_and_moved_steps() -> None:
     progress = Labels()
     run_graph(
         Graph(steps=(step("one", "", "a"), step("two", "a", "b"), step("three", "b"))),

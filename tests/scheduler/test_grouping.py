@@ -111,7 +111,7 @@ def test_small_measured_sizes_change_no_group() -> None:
     assert names(measured) == names(guessed)
 
 
-def test_a_chain_is_one_action_whatever_its_sizes() -> None:
+def test_chain_of_any_size_is_one_action() -> None:
     graph = Graph(steps=(step("k/a", "s", "b"), step("k/b", "b", "c"), step("m/c", "c", "d")))
     grouped = group_steps(graph, wanted=[PLACE / "d"])
     assert names(grouped) == [["k/a", "k/b"], ["m/c"]]
@@ -127,7 +127,7 @@ def test_no_action_waits_for_itself() -> None:
     assert names(group_steps(Graph(steps=steps), wanted=[])) == [["k/a"], ["m/b"], ["k/c"]]
 
 
-def test_other_ways_that_end_elsewhere_dont_keep_two_steps_apart() -> None:
+def test_unrelated_paths_do_not_separate_two_steps() -> None:
     graph = Graph(
         steps=(
             step("k/a", "", "x1 x2 y z"),
@@ -157,7 +157,7 @@ def test_all_checks_of_the_parts_are_made() -> None:
 
 
 @given(st.data())
-def test_every_step_is_in_one_action_after_those_that_it_reads(data: st.DataObject) -> None:
+def test_every_step_is_in_one_action_after_its_inputs(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 12))
     steps: list[Step] = []
     for at in range(count):

@@ -100,13 +100,13 @@ def test_the_last_one_is_spared() -> None:
     assert scene.look(1.0, 5000, room=-1000) == []
 
 
-def test_the_oldest_of_all_processes_is_spared_wherever_it_is() -> None:
+def test_oldest_step_of_all_processes_is_spared() -> None:
     scene = Scene(2, first=10)
     scene.pool.theirs = [PoolEntry(100 * MB, 0, 1)]
     assert scene.look(1.0, 80, 80, room=-500) == [0, 1]
 
 
-def test_a_younger_one_of_another_process_goes_first_if_that_does_its_part() -> None:
+def test_younger_step_of_another_process_is_killed_first() -> None:
     scene = Scene(2)
     scene.pool.theirs = [PoolEntry(100 * MB, 0, 99)]
     assert scene.look(1.0, 80, 80, room=-10) == []

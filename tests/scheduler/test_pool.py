@@ -25,7 +25,7 @@ def row(reserved: int, resident: int = 0) -> PoolEntry:
     return PoolEntry(reserved * MB, resident * MB, 1)
 
 
-def test_a_step_fits_when_what_the_others_will_still_take_leaves_enough(tmp_path: Path) -> None:
+def test_step_fits_beside_the_others_expected_memory(tmp_path: Path) -> None:
     # 1000 are available, and 62 of them are kept back.
     machine = budget(tmp_path, available=1000)
     assert machine.shortage(500 * MB, [row(400)]) == 0

@@ -82,7 +82,7 @@ def test_looking_holds_no_slot(tmp_path: Path) -> None:
     assert outcome.seconds < 5
 
 
-def test_a_failure_makes_what_is_looked_for_unwanted(tmp_path: Path) -> None:
+def test_failure_cancels_lookups(tmp_path: Path) -> None:
     memo = FakeMemo(seconds=0.3)
     outcome = run(
         tmp_path,

@@ -49,7 +49,7 @@ def run(*steps: Step, jobs: int = 2) -> list[str]:
     return [one.name for one in done]
 
 
-def test_steps_run_after_what_they_read(tmp_path: Path) -> None:
+def test_step_runs_after_its_inputs(tmp_path: Path) -> None:
     steps = (
         shell(tmp_path, "join", "cat a b > c", "a b", "c"),
         shell(tmp_path, "b", "sleep 0.1; echo b > b", writes="b"),
@@ -90,7 +90,7 @@ def test_a_failure_has_the_command_and_its_output(tmp_path: Path) -> None:
     assert "to stderr" in text
 
 
-def test_a_failure_stops_dependents_and_kills_what_comes_later(tmp_path: Path) -> None:
+def test_failure_stops_dependents_and_kills_later_steps(tmp_path: Path) -> None:
     steps = (
         shell(tmp_path, "bad", "sleep 0.1; exit 1", writes="x"),
         shell(tmp_path, "after", "touch after-done", "x"),

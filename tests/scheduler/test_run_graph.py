@@ -137,7 +137,7 @@ def test_failure_raises_nothing_and_stops_later_steps(tmp_path: Path) -> None:
     assert outcome.seconds < 20
 
 
-def test_a_step_may_write_nothing_and_must_write_what_it_says(tmp_path: Path) -> None:
+def test_step_must_write_its_declared_outputs(tmp_path: Path) -> None:
     outcome = run(shell(tmp_path, "check", "true"), shell(tmp_path, "liar", "true", writes="x"))
     assert outcome.failure is not None
     assert (outcome.failure.name, outcome.failure.returncode) == ("liar", 0)
@@ -326,7 +326,7 @@ def test_bigger_step_is_not_overtaken_forever(tmp_path: Path) -> None:
     assert order.index("big") < 12
 
 
-def test_the_history_decides_what_is_urgent(tmp_path: Path) -> None:
+def test_history_decides_the_order(tmp_path: Path) -> None:
     folder = tmp_path / "history"
     steps = (
         shell(tmp_path, "guessed long", "echo guess >> log", weight=5, key="g"),

@@ -52,9 +52,7 @@ def test_every_step_runs_once_and_after_its_inputs(graph: Graph, seed: int) -> N
 
 
 @given(graphs(), st.data())
-def test_the_failure_reported_is_the_first_that_one_after_the_other_would_meet(
-    graph: Graph, data: st.DataObject
-) -> None:
+def test_reported_failure_is_the_first_in_serial_order(graph: Graph, data: st.DataObject) -> None:
     bad = data.draw(st.sets(st.integers(0, len(graph.steps) - 1)))
     schedule = scheduled(graph)
     failed = set()
@@ -108,7 +106,7 @@ def test_of_equally_urgent_steps_the_first_in_the_graph_is_first() -> None:
     assert schedule.ready == [2, 0, 1]
 
 
-def test_soon_tells_what_running_steps_will_release() -> None:
+def test_steps_ready_soon_are_predicted() -> None:
     graph = Graph(
         steps=(
             step("a", writes="a"),

@@ -82,9 +82,7 @@ def test_foreign_folders_survive_every_verb(
             assert foreign(folder) == sorted(FOREIGN), (words, folder)
 
 
-def test_the_undo_store_survives_verbs_that_write_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_undo_store_survives_other_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = made(tmp_path)
     site = environment.site
     slim(site)

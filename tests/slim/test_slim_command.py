@@ -103,7 +103,7 @@ def test_images_of_other_gpus_leave_shared_frames(
     assert second.body.to_bytes() == image("sm_90")
 
 
-def test_images_that_stay_in_shared_frames_are_named(
+def test_images_left_in_shared_frames_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     noise = random.Random(1).randbytes(2000)
@@ -149,7 +149,7 @@ def test_slim_without_code_to_remove_changes_nothing(
         run(library, *words[:-1], library.parent, "--copy")
 
 
-def test_libraries_are_loaded_against_what_they_need(
+def test_libraries_are_loaded_with_their_dependencies(
     maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     maker.run("gcc", "-shared", "-x", "c", "/dev/null", "-o", "libneeded.so")
@@ -197,7 +197,7 @@ def test_wheel_is_slimmed_with_label_and_driver_note(
     assert "compressed images need driver 550.54.14 (CUDA 12.4) or later" in said
 
 
-def test_result_is_the_last_line_after_what_zstd_would_save(
+def test_result_is_the_last_line_after_the_zstd_hint(
     maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     library = maker.library((container(lz4_image("sm_80"), lz4_image()),)).read_bytes()

@@ -91,7 +91,7 @@ def test_other_wheels_of_the_index_shrink(
     assert any(file.removed for file in report.files)
 
 
-def test_a_wheel_that_was_given_another_name_is_refused(downloads: Path, tmp_path: Path) -> None:
+def test_renamed_wheel_is_refused(downloads: Path, tmp_path: Path) -> None:
     source = index_wheel(downloads, "xformers==0.0.35")
     other = tmp_path / source.name.replace("manylinux_2_28_x86_64", "musllinux_1_2_x86_64")
     other.symlink_to(source)

@@ -111,7 +111,7 @@ def test_inspect_prints_the_same(site: Path) -> None:
     assert_same("inspect", wheel, code=8)
 
 
-def test_workers_are_awaited_where_the_parent_ignores_the_end_of_children(site: Path) -> None:
+def test_workers_are_awaited_with_sigchld_ignored(site: Path) -> None:
     ignoring = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
     done, plain = run(ignoring + FORKING, "inspect", site), run(PLAIN, "inspect", site)
     assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
@@ -167,7 +167,7 @@ site_packages.StagingFolder.prepare = replaced
 
 
 @pytest.mark.parametrize("moment", [REPLACED_LATE, REPLACED_LAST], ids=["planned", "written"])
-def test_a_library_that_is_replaced_meanwhile_is_refused(
+def test_library_replaced_during_the_run_is_refused(
     site: Path, tmp_path: Path, moment: str
 ) -> None:
     other = tmp_path / "other.so"

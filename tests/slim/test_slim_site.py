@@ -111,7 +111,7 @@ def test_libraries_get_smaller_and_load(site: Path) -> None:
     )
 
 
-def test_the_note_says_what_was_removed(site: Path) -> None:
+def test_note_lists_removed_targets(site: Path) -> None:
     slim(site)
     note = json.loads((site / NOTE).read_text())
     assert note["source"] == {"distribution": "fat-1.2.3"}
@@ -277,7 +277,7 @@ def test_a_dry_run_changes_nothing(site: Path) -> None:
     assert (dry.size_after, dry.output) == (report.size_after, None)
 
 
-def test_commit_says_what_became_of_the_space() -> None:
+def test_commit_reports_the_freed_space() -> None:
     assert _freed_text(4_000_000, 1_500_000).startswith("freed 2.5 MB: 4.0 MB of old files became")
     text = "slimming takes 2.5 MB more than before: the old files are shared"
     assert _freed_text(1_500_000, 4_000_000).startswith(text)
@@ -318,7 +318,7 @@ def test_an_interrupted_run_is_not_mixed_with_another(state: str, site: Path) ->
     assert snapshot(site) == before
 
 
-def test_a_new_file_that_is_damaged_is_not_put_in_place(site: Path) -> None:
+def test_damaged_new_file_is_not_installed(site: Path) -> None:
     before = snapshot(site)
     slim(site)
     journal = site / TRANSACTION_FOLDER / "journal.json"
@@ -351,7 +351,7 @@ def test_undo_refuses_a_file_changed_since(site: Path) -> None:
     assert held(site / LIBRARY)[0] == ["sm_80", "sm_90", "compute_90"]
 
 
-def test_a_distribution_that_was_removed_stays_so(environment: Environment) -> None:
+def test_removed_distribution_is_not_restored(environment: Environment) -> None:
     site = environment.site
     before = contents(site)
     slim(site)
@@ -364,9 +364,7 @@ def test_a_distribution_that_was_removed_stays_so(environment: Environment) -> N
     assert contents(site) == {n: s for n, s in before.items() if not n.startswith("fat")}
 
 
-def test_a_distribution_that_was_installed_anew_stays_so(
-    environment: Environment, tmp_path: Path
-) -> None:
+def test_reinstalled_distribution_is_not_undone(environment: Environment, tmp_path: Path) -> None:
     site = environment.site
     slim(site)
     name = "fat-2-py3-none-manylinux_2_17_x86_64.whl"
@@ -376,7 +374,7 @@ def test_a_distribution_that_was_installed_anew_stays_so(
     assert (site / LIBRARY).read_bytes() == b"another one"
 
 
-def test_file_that_record_does_not_match_is_refused_by_default(site: Path) -> None:
+def test_file_not_matching_record_is_refused(site: Path) -> None:
     with (site / LIBRARY).open("ab") as file:
         file.write(b"more")
     before = snapshot(site)
@@ -408,7 +406,7 @@ def test_a_row_may_have_another_algorithm(site: Path) -> None:
     assert rows(site)[LIBRARY] == row_of(site / LIBRARY)
 
 
-def test_a_cache_that_shares_files_never_changes(site: Path, tmp_path: Path) -> None:
+def test_cache_with_shared_files_is_unchanged(site: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
     os.link(site / LIBRARY, cache / "linked")
@@ -444,7 +442,7 @@ def test_library_behind_a_linked_folder_is_skipped(site: Path, tmp_path: Path) -
     assert [file.path for file in report.files] == ["other/libother.so"]
 
 
-def test_outermost_folder_that_is_a_link_is_found(tmp_path: Path) -> None:
+def test_linked_outermost_folder_is_found(tmp_path: Path) -> None:
     (tmp_path / "real/b").mkdir(parents=True)
     (tmp_path / "site/plain").mkdir(parents=True)
     (tmp_path / "site/a").symlink_to(tmp_path / "real")

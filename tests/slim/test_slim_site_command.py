@@ -135,9 +135,7 @@ def test_report_of_an_environment_is_written_as_json(
     assert json.loads(capsys.readouterr().out)["output"] == str(site)
 
 
-def test_a_run_that_was_interrupted_is_finished(
-    site: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_interrupted_run_is_finished(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("--site-packages", site, "--device", "9.0")
     journal = site / TRANSACTION_FOLDER / "journal.json"
     journal.write_text(journal.read_text().replace('"slimmed"', '"switching"'))

@@ -75,9 +75,7 @@ def test_command_killed_at_any_time_can_be_undone(environment: Environment, tmp_
 
 
 @pytest.mark.parametrize("step", ["80", pytest.param("1", marks=pytest.mark.stress)])
-def test_a_verb_that_is_killed_loses_no_file_and_its_next_run_leaves_none(
-    step: str, tmp_path: Path
-) -> None:
+def test_killed_verb_loses_no_file_and_is_cleaned_up(step: str, tmp_path: Path) -> None:
     argv = [sys.executable, str(HERE / "verbs_killed.py"), str(tmp_path), step]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ def test_a_library_loads(trial: Trial, maker: Maker) -> None:
     assert trial.load(library, library) == "loads"
 
 
-def test_library_that_could_not_be_loaded_before_is_not_a_fault(trial: Trial, maker: Maker) -> None:
+def test_library_unloadable_before_is_not_a_fault(trial: Trial, maker: Maker) -> None:
     maker.run("gcc", "-shared", "-x", "c", "/dev/null", "-o", "libneeded.so")
     flags = ("-Wl,--no-as-needed", "-L.", "-lneeded")
     library = Maker(folder=maker.folder, flags=flags).library()
@@ -62,7 +62,7 @@ def test_needed_library_is_found_by_search_paths_of_others(trial: Trial, maker: 
     assert replace(trial, places=(place,)).load(library, library) == "loads"
 
 
-def test_library_that_crashes_as_before_is_not_a_fault(trial: Trial, maker: Maker) -> None:
+def test_library_crashing_before_is_not_a_fault(trial: Trial, maker: Maker) -> None:
     (maker.folder / "crash.c").write_text(
         "__attribute__((constructor)) static void crash(void) { __builtin_trap(); }"
     )
@@ -99,7 +99,7 @@ sys.exit(f"ERROR: Could not install packages due to an OSError: {OSError(NUMBER,
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_disk_that_is_full_for_pip_is_named(trial: Trial, tmp_path: Path, number: int) -> None:
+def test_full_disk_of_pip_is_named(trial: Trial, tmp_path: Path, number: int) -> None:
     pip = tmp_path / "fake" / "pip" / "__main__.py"
     pip.parent.mkdir(parents=True)
     (pip.parent / "__init__.py").touch()

@@ -53,7 +53,7 @@ def framed(path: Path) -> list[str | None]:
     return [unit.images[0].target_name for unit in units if unit.section == ".ldata"]
 
 
-def test_keep_says_how_much_could_be_saved(
+def test_keep_reports_the_possible_saving(
     wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["slim", str(wheel), "--device", "9.0", "--dry-run", "--out", str(tmp_path)]) == 0
@@ -119,7 +119,7 @@ def test_the_doctor_wants_a_package_or_an_environment(words: list[str]) -> None:
         ("[", False),
     ],
 )
-def test_the_doctor_reads_what_was_kept(tmp_path: Path, note: str, refused: bool) -> None:
+def test_doctor_reads_kept_unregistered_images(tmp_path: Path, note: str, refused: bool) -> None:
     folder = tmp_path / "x-1.dist-info"
     folder.mkdir()
     (folder / SLIM_NOTE_FILE).write_text(note)

@@ -221,7 +221,7 @@ def test_invalid_label_is_refused(wheel: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_the_page_says_what_was_removed(wheel: Path, tmp_path: Path) -> None:
+def test_page_lists_removed_images(wheel: Path, tmp_path: Path) -> None:
     new, _ = slim(wheel, tmp_path)
     with open_wheel(new) as slimmed:
         text = slimmed.read("fat-1.2.3.dist-info/METADATA").decode()
@@ -260,7 +260,7 @@ def test_signatures_of_the_old_record_go(library: bytes, tmp_path: Path) -> None
         assert f"{own}RECORD.jws" not in slimmed.names
 
 
-def test_tags_that_the_file_name_contradicts_are_set_right(library: bytes, tmp_path: Path) -> None:
+def test_tags_contradicting_the_file_name_are_corrected(library: bytes, tmp_path: Path) -> None:
     text = wheel_text("x-1-py3-none-linux_x86_64.whl", "Build: 7\n")
     source = fat_wheel(tmp_path, library=library, more={"fat-1.2.3.dist-info/WHEEL": text.encode()})
     new, _ = slim(source, tmp_path / "out")
@@ -296,7 +296,7 @@ def test_a_record_of_other_contents_is_refused_unless_told(library: bytes, tmp_p
         assert held_in(slimmed) == [["sm_90"], ["compute_80"], ["sm_90a"]]
 
 
-def test_a_library_that_record_has_another_hash_of_is_named(library: bytes, tmp_path: Path) -> None:
+def test_library_with_another_hash_in_record_is_named(library: bytes, tmp_path: Path) -> None:
     wrong = {"fat/libfat.so": row("fat/libfat.so", bytes(len(library)))}
     source = fat_wheel(tmp_path, library=library, record=wrong)
     refused(
@@ -328,7 +328,7 @@ def test_a_wheel_without_device_code_has_nothing_to_take_out(tmp_path: Path) -> 
     assert report.files == ()
 
 
-def test_a_gpu_that_nothing_runs_on_is_refused(wheel: Path, tmp_path: Path) -> None:
+def test_gpu_without_any_code_is_refused(wheel: Path, tmp_path: Path) -> None:
     old = dataclasses.replace(request(wheel, tmp_path), selection=for_devices("5.0"))
     with pytest.raises(TargetError, match=r"nothing in it runs on 5\.0"):
         slim_wheel(old, pip_agrees())

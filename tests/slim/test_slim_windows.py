@@ -94,7 +94,7 @@ def test_a_library_keeps_its_length_and_its_other_bytes(library: Path, tmp_path:
     assert new.read_bytes().count(0) > library.read_bytes().count(0)
 
 
-def test_a_library_that_should_shrink_says_why_it_does_not(
+def test_unshrinkable_library_gets_a_reason(
     library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["slim", str(library), "--device", "9.0", "--out", str(tmp_path / "o")]) == 0

@@ -186,7 +186,7 @@ def test_cmake_with_its_default_generator_uses_the_wrapper(
     assert "the compiler wrapper ran" in told.notes[0]
 
 
-def test_a_build_that_goes_around_the_wrapper_is_told(
+def test_build_bypassing_the_wrapper_is_reported(
     tmp_path: Path, effects: Effects, told: Told, toolkit: Toolkit
 ) -> None:
     setup = SETUP.replace('os.environ["CUDA_HOME"] + "/bin/nvcc"', repr(str(toolkit.nvcc)))
@@ -204,9 +204,7 @@ def test_a_build_that_goes_around_the_wrapper_is_told(
     assert pack.descriptor.cuda_version == (toolkit.cuda_version if is_noted else 11000)
 
 
-def test_failed_build_hints_at_targets_that_the_toolkit_lacks(
-    tmp_path: Path, effects: Effects
-) -> None:
+def test_failed_build_hints_at_unsupported_targets(tmp_path: Path, effects: Effects) -> None:
     project(tmp_path / "project", f"{PYTHON} -m {FRONTENDS[0]}")
     (tmp_path / "project/recipe.toml").write_text(
         f'[source]\nbuild = """{PYTHON} -m {FRONTENDS[0]}"""\n[targets]\nsass = ["sm_35"]\n'
@@ -220,9 +218,7 @@ def test_failed_build_hints_at_targets_that_the_toolkit_lacks(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_build_that_goes_on_without_cuda_is_an_error(
-    tmp_path: Path, effects: Effects, told: Told
-) -> None:
+def test_build_without_cuda_is_an_error(tmp_path: Path, effects: Effects, told: Told) -> None:
     setup = SETUP.replace("check=True", "check=False").replace("made.unlink()", "out.touch()")
     project(tmp_path / "project", f"{PYTHON} -m {FRONTENDS[0]}", **{"setup.py": setup})
     (tmp_path / "project/recipe.toml").write_text(

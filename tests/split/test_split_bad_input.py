@@ -37,9 +37,7 @@ VALUES = (b"\0", b"\xff", b"\xff" * 4, b"\xff" * 8, bytes(8), struct.pack("<q", 
 COMMAND = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
-def test_a_wheel_that_was_cut_off_is_refused(
-    sample: Sample, tmp_path: Path, effects: Effects
-) -> None:
+def test_truncated_wheel_is_refused(sample: Sample, tmp_path: Path, effects: Effects) -> None:
     content = sample.fat.read_bytes()
     for size in [0, 1, 100, *range(1000, len(content), len(content) // 7), len(content) - 1]:
         torn = tmp_path / sample.fat.name
@@ -71,7 +69,7 @@ def test_a_wheel_with_changed_bytes_is_refused(
         (2000, "it is too long for a file system"),
     ],
 )
-def test_a_member_that_pip_cant_install_is_the_fat_wheels_fault(
+def test_member_uninstallable_by_pip_is_the_fat_wheels_fault(
     sample: Sample, tmp_path: Path, effects: Effects, folders: int, fault: str
 ) -> None:
     path = tmp_path / sample.fat.name
@@ -114,7 +112,7 @@ def test_wheels_of_another_split_are_not_mixed_in(
         split(sample.fat, out, effects, targets=(Target.parse("sm_90"),))
 
 
-def test_split_that_meets_a_faster_one_is_refused(
+def test_split_beside_a_faster_one_is_refused(
     sample: Sample, tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, verify = tmp_path / "out", verify_release

@@ -96,9 +96,7 @@ def pack_targets(out: Path) -> dict[str, list[str]]:
     return {one.label: list(one.plugin.targets) for one in report.wheels if one.plugin}
 
 
-def test_linked_code_leaves_its_input_to_the_pack_that_only_join_needs(
-    tmp_path: Path, effects: Effects
-) -> None:
+def test_link_input_is_only_in_the_pack_for_join(tmp_path: Path, effects: Effects) -> None:
     path = library(tmp_path, linked=("sm_80", "sm_90"))
     split(path, tmp_path / "out", effects)
     # compute_80 stays for GPUs that are newer than all linked code.
@@ -108,7 +106,7 @@ def test_linked_code_leaves_its_input_to_the_pack_that_only_join_needs(
     assert joined.path.read_bytes() == path.read_bytes()
 
 
-def test_only_input_that_no_linker_reads_becomes_frames(
+def test_only_images_without_a_linker_become_frames(
     tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = image
@@ -133,9 +131,7 @@ def test_only_input_that_no_linker_reads_becomes_frames(
     assert joined.path.read_bytes() == path.read_bytes()
 
 
-def test_packs_by_target_have_no_input_that_linked_code_replaces(
-    tmp_path: Path, effects: Effects
-) -> None:
+def test_packs_by_target_have_no_replaced_link_input(tmp_path: Path, effects: Effects) -> None:
     path = library(tmp_path, linked=("sm_80", "sm_90"))
     split(path, tmp_path / "out", effects, by=PackBy.TARGET)
     found = pack_targets(tmp_path / "out")

@@ -42,7 +42,7 @@ def test_a_core_is_found_by_each_of_its_names(
     assert "core: toy-fat-cu12 1.0" in capsys.readouterr().out
 
 
-def test_doctor_of_a_package_that_is_not_a_core_is_an_error(
+def test_doctor_of_a_plain_package_is_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["doctor", "packaging"]) == InputError.exit_code
@@ -55,7 +55,7 @@ def test_doctor_of_a_package_that_is_not_a_core_is_an_error(
     ("restart", "words"),
     [(True, "installed, for a new process"), (False, "needs a newer driver")],
 )
-def test_a_pack_that_came_too_late_is_installed(*, restart: bool, words: str) -> None:
+def test_late_pack_needs_a_restart(*, restart: bool, words: str) -> None:
     served = ServedCapability(
         capability="9.0",
         target=None,

@@ -60,7 +60,7 @@ def test_gathered_parts_equal_the_complete_split(
     assert main(["verify", str(whole)]) == 0
 
 
-def test_two_splits_that_are_not_one_are_refused(
+def test_unrelated_splits_are_refused(
     sample: Sample, parts: list[Path], tmp_path: Path, effects: Effects
 ) -> None:
     other = split(sample.fat, tmp_path / "other", effects, targets=parse_targets("sm_90"))
@@ -75,7 +75,7 @@ def test_two_splits_that_are_not_one_are_refused(
     assert {path.name: path.read_bytes() for path in other.iterdir()} == before
 
 
-def test_lists_that_contradict_each_other_are_refused(parts: list[Path], tmp_path: Path) -> None:
+def test_contradicting_lists_are_refused(parts: list[Path], tmp_path: Path) -> None:
     path = parts[1] / NAMES[1]
     content = json.loads(path.read_text())
     content["wheels"][0]["sha256"] = "0" * 64

@@ -113,7 +113,7 @@ SINGLE = (
 @pytest.mark.parametrize(
     "site", [pytest.param("pip", marks=pytest.mark.stress), "uv"], indirect=True
 )
-def test_every_mode_brings_what_it_says_and_leaves_nothing(site: Site) -> None:
+def test_every_mode_installs_its_packs_and_cleans_up(site: Site) -> None:
     for wanted, version, packs in MODES:
         site.install(wanted)
         assert site.installed() == named({"toyfat", *packs}, version)
@@ -139,9 +139,7 @@ def remove_all(site: Site) -> None:
     assert left <= ({"toyfat_plugins", "toyfat_plugins/cuda"} if site.installer == "pip" else set())
 
 
-def test_a_pack_that_is_older_than_its_core_is_seen_refused_and_explained(
-    site: Site, sample: Sample
-) -> None:
+def test_pack_older_than_its_core_is_refused_and_explained(site: Site, sample: Sample) -> None:
     site.install("toyfat[cc90]==1.0")
     site.install("--no-deps", f"toyfat=={NEWER}")
     assert site.installed() == {f"toyfat-{NEWER}", "toyfat-cc90-1.0"}

@@ -85,7 +85,7 @@ def test_a_pack_its_wheel_and_its_folder_show_their_images(
     assert "sm_90a" in capsys.readouterr().out
 
 
-def test_all_packs_are_to_each_gpu_what_the_fat_wheel_was(
+def test_all_packs_serve_each_gpu_like_the_fat_wheel(
     sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fat, packs = inspected(capsys, sample.fat), inspected(capsys, sample.out)
@@ -235,7 +235,7 @@ def test_kernels_of_packs_are_those_of_the_fat_wheel(
     assert main(["inspect", str(out), "--require", "sm_90"]) == 0
 
 
-def test_diff_finds_the_same_kernels_in_images_that_are_stored_another_way(
+def test_diff_finds_the_same_kernels_in_recompressed_images(
     tmp_path: Path,
     small_toolkit: Toolkit,
     effects: Effects,

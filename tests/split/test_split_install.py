@@ -415,9 +415,7 @@ def test_a_name_is_installed_from_an_index(
     assert place.installed() == {f"toyfat{one}-{NEWER}" for one in ("", "-cc90", "-cc80")}
 
 
-def test_uv_that_is_only_beside_archsplit_installs_the_packs_too(
-    tmp_path: Path, index: str
-) -> None:
+def test_uv_beside_archsplit_installs_the_packs(tmp_path: Path, index: str) -> None:
     place = empty(tmp_path, "uv", index)
     words = ("install", "--python", place.python, "toyfat", "--gpu", "9.0", "--index-url", index)
     done = place.run("env", f"PATH={os.defpath}", *ARCHSPLIT, *words)
@@ -441,7 +439,7 @@ def test_an_address_is_installed(place: Place, sample: Sample) -> None:
         ((".",), 14, "has no wheel of a core for Python"),
     ],
 )
-def test_install_that_cannot_succeed_is_an_error(
+def test_impossible_installation_is_an_error(
     words: tuple[str, ...], code: int, message: str, tmp_path: Path
 ) -> None:
     active = {"PATH": os.environ["PATH"], "VIRTUAL_ENV": sys.prefix}

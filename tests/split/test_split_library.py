@@ -90,7 +90,7 @@ def test_library_found_by_the_search_path_of_another_is_still_found(
 
 
 @pytest.mark.parametrize("order", [("liba", "libb"), ("libb", "liba")])
-def test_libraries_that_need_each_other_are_both_served(
+def test_mutually_dependent_libraries_are_served(
     tmp_path: Path, effects: Effects, order: tuple[str, str]
 ) -> None:
     flags = ("-g", "-Wl,-Bsymbolic,--no-as-needed,-rpath,$ORIGIN", f"-L{tmp_path}")
@@ -106,7 +106,7 @@ def test_libraries_that_need_each_other_are_both_served(
     assert report.talk == ""
 
 
-def test_container_that_cannot_move_stays_and_is_reported(tmp_path: Path, effects: Effects) -> None:
+def test_immovable_container_stays_and_is_reported(tmp_path: Path, effects: Effects) -> None:
     linkable = container(image("sm_90"), image("sm_90", lto=True))
     shared, unreached = container(image("sm_90", 0x800)), container(image("sm_90", 0x880))
     others = ((linkable, 1), (shared, 2), (unreached, 0))
@@ -150,7 +150,7 @@ def test_a_library_of_an_older_linker_does_not_grow(tmp_path: Path, effects: Eff
     assert joined.path.read_bytes() == path.read_bytes()
 
 
-def test_library_whose_wrappers_can_not_change_is_refused(tmp_path: Path, effects: Effects) -> None:
+def test_library_with_read_only_wrappers_is_refused(tmp_path: Path, effects: Effects) -> None:
     text = library(tmp_path, "liba", 0).with_suffix(".S").read_text()
     (tmp_path / "liba.S").write_text(text.replace('.nvFatBinSegment,"aw"', '.nvFatBinSegment,"a"'))
     from split_samples import compile_c  # noqa: PLC0415 (only one test's)
@@ -169,7 +169,7 @@ def zlib_bomb(mebibytes: int) -> bytes:
     return head + block * mebibytes
 
 
-def test_a_record_that_unpacks_to_gigabytes_takes_little_memory() -> None:
+def test_huge_record_takes_little_memory() -> None:
     bomb = zlib_bomb(4096)
     tracemalloc.start()
     with pytest.raises(BinaryFormatError, match="a record is damaged"):

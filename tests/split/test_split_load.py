@@ -38,7 +38,7 @@ ONE_GPU = {
 
 
 @pytest.mark.parametrize("gpu", ONE_GPU)
-def test_each_gpu_finds_what_it_took_of_the_fat_library(
+def test_each_gpu_finds_its_images_of_the_fat_library(
     sample: Sample, everything: Path, gpu: str
 ) -> None:
     report = loaded(everything, sample.folder, gpu)
@@ -81,7 +81,7 @@ def test_without_a_gpu_containers_stay_empty_and_nothing_is_said(
     assert (report.mapped, report.talk) == ([], "")
 
 
-def test_gpus_that_nvml_can_not_name_get_everything(sample: Sample, everything: Path) -> None:
+def test_gpus_unknown_to_nvml_get_everything(sample: Sample, everything: Path) -> None:
     report = loaded(everything, sample.folder, "9.0", STAND_IN_FAIL="nvmlInit_v2=999")
     all_there = (
         ("sm_80", "sm_90", "compute_90"),
@@ -100,9 +100,7 @@ def test_core_without_packs_warns_only_if_a_gpu_is_visible(sample: Sample, tmp_p
     assert loaded(site, sample.folder, "").talk == ""
 
 
-def test_pack_for_other_gpus_says_so_when_the_library_is_loaded(
-    sample: Sample, tmp_path: Path
-) -> None:
+def test_pack_for_other_gpus_is_reported_on_load(sample: Sample, tmp_path: Path) -> None:
     site = sample.site(tmp_path, "cc80")
     report = loaded(site, sample.folder, "9.0")
     assert "device 0, Stand-in GPU 0 (capability 9.0), finds no code in 6 of 6" in report.talk
@@ -155,7 +153,7 @@ def test_damaged_pack_is_refused(sample: Sample, tmp_path: Path, at: int) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root refuses what is its user's own")
-def test_pack_that_others_may_write_is_refused_by_root(sample: Sample, tmp_path: Path) -> None:
+def test_pack_writable_by_others_is_refused_by_root(sample: Sample, tmp_path: Path) -> None:
     site = sample.site(tmp_path, "cc90")
     folder = site / "toyfat_plugins/cuda/cc90"
     folder.chmod(0o777)
@@ -196,7 +194,7 @@ def test_doctor_full_finds_a_changed_image(sample: Sample, tmp_path: Path) -> No
     assert doctor(site, sample, "9.0", "--full")["candidates"][0]["verdict"] == "damaged"
 
 
-def test_require_raises_where_a_gpu_misses_code(sample: Sample, tmp_path: Path) -> None:
+def test_require_raises_for_an_unserved_gpu(sample: Sample, tmp_path: Path) -> None:
     site = sample.site(tmp_path, "cc80")
     code = "from toyfat._archsplit import require; require(verify='full'); print('fine')"
     for gpu, said in (("8.0", "fine"), (None, "fine"), ("9.0", "toyfat[cc90]==1.0")):
@@ -207,9 +205,7 @@ def test_require_raises_where_a_gpu_misses_code(sample: Sample, tmp_path: Path) 
     assert "there is nothing to load" in done.stderr
 
 
-def test_a_second_copy_of_a_core_is_told_where_it_is_asked_for(
-    sample: Sample, tmp_path: Path
-) -> None:
+def test_second_copy_of_a_core_is_reported_by_require(sample: Sample, tmp_path: Path) -> None:
     first, second = (sample.site(tmp_path / name, "cc90") for name in ("first", "second"))
     ask = "from toyfat._archsplit import require; require(); print('fine')"
     load = f"import ctypes; ctypes.CDLL({str(first / 'toyfat/lib/liba.so')!r}); "

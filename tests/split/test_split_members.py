@@ -118,7 +118,7 @@ def test_unmoved_library_is_reported_with_its_reason(sample: Sample) -> None:
     assert not stays
 
 
-def test_members_that_stay_are_unchanged(sample: Sample) -> None:
+def test_kept_members_are_unchanged(sample: Sample) -> None:
     with zipfile.ZipFile(sample.fat) as fat, zipfile.ZipFile(sample.wheel()) as core:
         changed = {name for name in fat.namelist() if fat.read(name) != core.read(name)}
     assert changed == {
@@ -133,7 +133,7 @@ def test_members_that_stay_are_unchanged(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("name", [None, "other"])
-def test_libraries_that_an_installer_moves_are_served_where_they_are(
+def test_libraries_moved_by_an_installer_are_served(
     sample: Sample,
     members: dict[str, Path | bytes],
     tmp_path: Path,
@@ -158,7 +158,7 @@ def test_libraries_that_an_installer_moves_are_served_where_they_are(
         assert each.path.read_bytes() == original.read_bytes()
 
 
-def test_wheel_with_nothing_to_move_says_what_it_has(
+def test_wheel_with_nothing_to_move_lists_its_content(
     members: dict[str, Path | bytes], tmp_path: Path, effects: Effects
 ) -> None:
     kept = ("toyfat/__init__.py", "toyfat/lib/libs.a", "toyfat/bin/program")

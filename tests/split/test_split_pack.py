@@ -74,7 +74,7 @@ def newer(content: bytes, *, major: int = 1) -> bytes:
     return before + content[len(before) :]
 
 
-def test_old_readers_accept_what_later_writers_append(sample: Sample, tmp_path: Path) -> None:
+def test_old_reader_accepts_appended_fields(sample: Sample, tmp_path: Path) -> None:
     site = sample.site(tmp_path, "cc90")
     content = (site / PACK).read_bytes()
     later = newer(content)
@@ -176,7 +176,7 @@ def test_damage_is_refused(content: bytes) -> None:
         read(content[:-1])
 
 
-def test_container_that_is_not_what_the_index_says_is_refused(content: bytes) -> None:
+def test_container_contradicting_the_index_is_refused(content: bytes) -> None:
     changed = bytearray(content)
     changed[0x10000 + 16 + 28] ^= 1  # the sm number of its first image
     with pytest.raises(BinaryFormatError, match="images of a container"):

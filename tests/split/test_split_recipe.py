@@ -116,9 +116,7 @@ class Notes(SilentProgress):
         self.notes.append(text)
 
 
-def test_targets_that_a_build_has_not_compiled_are_named(
-    sample: Sample, tmp_path: Path, effects: Effects
-) -> None:
+def test_uncompiled_targets_are_named(sample: Sample, tmp_path: Path, effects: Effects) -> None:
     def notes(recipe: SplitRecipe) -> list[str]:
         told = Notes()
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
@@ -182,7 +180,7 @@ def _in_tree(folder: Path, source: str) -> str:
     return LIBRARY.replace("[source]", source)
 
 
-def test_product_is_the_file_that_the_build_wrote(tmp_path: Path, effects: Effects) -> None:
+def test_product_is_the_newly_built_file(tmp_path: Path, effects: Effects) -> None:
     for name in ("a-1-py3-none-any.whl", "a-2-py3-none-any.whl"):
         (tmp_path / name).write_text("old")
     recipe = building(tmp_path, "echo new > a-2-py3-none-any.whl")
@@ -203,7 +201,7 @@ def test_product_is_the_file_that_the_build_wrote(tmp_path: Path, effects: Effec
         ('touch "$1/a.whl" "$1/b.whl"', ["left 2 files", "{out}/a.whl, {out}/b.whl"]),
     ],
 )
-def test_a_build_that_went_wrong_says_how_and_leaves_nothing(
+def test_failed_build_is_explained_and_leaves_nothing(
     tmp_path: Path, effects: Effects, script: str, said: list[str]
 ) -> None:
     recipe = building(tmp_path / "recipe", script)
@@ -216,7 +214,7 @@ def test_a_build_that_went_wrong_says_how_and_leaves_nothing(
     assert _private_folders() <= before
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path: Path, effects: Effects) -> None:
+def test_missing_program_is_named(tmp_path: Path, effects: Effects) -> None:
     recipe = recipe_of(tmp_path, '[source]\nbuild = "no-such-program {out}"\n')
     with pytest.raises(ToolNotFoundError, match="no-such-program"):
         split_by_recipe(recipe, effects, out=tmp_path / "out")
@@ -238,7 +236,7 @@ def test_the_build_has_the_callers_environment_and_an_epoch(
         assert (tmp_path / "seen").read_text() == seen
 
 
-def test_ctrl_c_kills_the_build_and_all_that_it_started(tmp_path: Path) -> None:
+def test_ctrl_c_kills_the_build_and_its_children(tmp_path: Path) -> None:
     building(tmp_path, "sleep 300 & echo $! > pid; wait")
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -261,7 +259,7 @@ def test_ctrl_c_kills_the_build_and_all_that_it_started(tmp_path: Path) -> None:
     assert not list(temporary.iterdir())
 
 
-def test_a_plan_says_what_would_be_run(tmp_path: Path) -> None:
+def test_plan_prints_the_build_command(tmp_path: Path) -> None:
     recipe = building(tmp_path, "touch ran", '[split]\nby = "target"\n[install]\nmode = "meta"\n')
     plan = plan_split(recipe)
     assert not (tmp_path / "ran").exists()
@@ -277,7 +275,7 @@ def test_a_plan_says_what_would_be_run(tmp_path: Path) -> None:
         assert words in text
 
 
-def test_a_plan_of_what_is_there_says_what_comes_of_it(
+def test_plan_of_an_existing_product_lists_the_wheels(
     sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copy(sample.fat, tmp_path)
@@ -320,7 +318,7 @@ def test_plan_of_a_library_names_its_packs(tmp_path: Path) -> None:
     }
 
 
-def test_the_verb_splits_and_refuses_what_has_no_meaning(
+def test_verb_splits_and_refuses_meaningless_options(
     sample: Sample,
     tmp_path: Path,
     effects: Effects,
@@ -368,7 +366,7 @@ def _lives(pid: int) -> bool:
 
 
 @pytest.mark.download
-def test_the_example_splits_what_the_index_has(tmp_path: Path) -> None:
+def test_example_splits_a_wheel_of_the_index(tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "recipes" / "xgboost-split"
     assert main(["build", str(example), "--out", str(tmp_path), "--quiet"]) == 0
     release = verify_release(tmp_path, scope=CheckScope(complete=True))

@@ -45,7 +45,7 @@ def built(request: pytest.FixtureRequest) -> Built:
 
 
 @pytest.mark.parametrize("gpus", ["9.0", "8.0;9.0"])
-def test_libraries_that_are_loaded_by_racing_threads_are_served(
+def test_libraries_loaded_by_racing_threads_are_served(
     sample: Sample, tmp_path: Path, built: Built, gpus: str
 ) -> None:
     site = sample.site(tmp_path, "cc80", "cc90")

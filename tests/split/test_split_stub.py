@@ -104,7 +104,7 @@ def _load(path: Path) -> int:
     return subprocess.run([sys.executable, "-c", LOAD, str(path)], check=False).returncode
 
 
-def test_the_library_is_what_patchelf_makes_of_it(library: Path, tmp_path: Path) -> None:
+def test_library_equals_patchelfs(library: Path, tmp_path: Path) -> None:
     own, theirs = tmp_path / "libown.so", tmp_path / "theirs.so"
     shutil.copytree(library.parent / "stubs", tmp_path / "stubs")
     shutil.copy(library, own)
@@ -121,7 +121,7 @@ def test_the_library_is_what_patchelf_makes_of_it(library: Path, tmp_path: Path)
     assert _load(own) == _load(theirs) == 13
 
 
-def test_only_the_tables_and_what_leads_to_them_change(library: Path, tmp_path: Path) -> None:
+def test_only_tables_and_their_pointers_change(library: Path, tmp_path: Path) -> None:
     path = Path(shutil.copy(library, tmp_path))
     add_stub(path, Stub(name=NAME, folder="stubs"))
     old, new = library.read_bytes(), path.read_bytes()

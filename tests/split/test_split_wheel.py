@@ -62,7 +62,7 @@ def members(path: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_wheels_are_named_for_what_they_serve(sample: Sample) -> None:
+def test_wheels_are_named_by_their_gpus(sample: Sample) -> None:
     report = json.loads((sample.out / "archsplit-report.json").read_text())
     plugins = [each["plugin"] for each in report["wheels"] if each["plugin"]]
     served = {plugin["name"]: plugin["serves"] for plugin in plugins}
@@ -77,7 +77,7 @@ def test_wheels_are_named_for_what_they_serve(sample: Sample) -> None:
     }
 
 
-def test_core_keeps_all_that_the_fat_wheel_said(sample: Sample) -> None:
+def test_core_keeps_the_fat_wheels_metadata(sample: Sample) -> None:
     before, after = members(sample.fat), members(sample.wheel())
     entry_points = "toyfat-1.0.dist-info/entry_points.txt"
     gone = {f"toyfat-1.0.dist-info/{name}" for name in ("METADATA", "RECORD", "WHEEL")}
@@ -194,7 +194,7 @@ def copied(sample: Sample, folder: Path) -> Path:
     return folder
 
 
-def test_join_says_what_is_missing(sample: Sample, tmp_path: Path) -> None:
+def test_join_names_missing_packs(sample: Sample, tmp_path: Path) -> None:
     out = copied(sample, tmp_path / "out")
     next(out.glob("toyfat_rest-*")).unlink()
     with pytest.raises(InputError, match="images in no pack here: ") as caught:
@@ -328,7 +328,7 @@ def test_core_can_have_a_name_of_its_own(sample: Sample, tmp_path: Path, effects
     assert set(release.needs) == {"8.0"}
 
 
-def test_targets_that_nothing_here_is_for_are_named(
+def test_targets_without_images_are_named(
     sample: Sample, tmp_path: Path, effects: Effects, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # A promise of a GPU that has no pack would be kept by an error at its first kernel.

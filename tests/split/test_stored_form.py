@@ -106,7 +106,7 @@ def test_stored_image_is_checked_by_verify() -> None:
     assert pack.driver_version == 12040
 
 
-def test_image_that_cannot_be_turned_back_fails_verify() -> None:
+def test_unrestorable_image_fails_verify() -> None:
     row, content = stored_row()
     assert row.form is not None
     wrong = replace(row, form=replace(row.form, flags=0x13))
@@ -148,7 +148,7 @@ def pack_sizes(out: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in out.glob("*_*-1.0-*.whl")}
 
 
-def test_split_stores_frames_that_verify_and_join_turn_back(
+def test_frames_of_split_are_restored_by_verify_and_join(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fat = fat_wheel_of(tmp_path, monkeypatch, repeated, 0x14000)
@@ -268,7 +268,7 @@ def test_inspect_predicts_the_download_of_a_gpu_within_3_percent(
         assert abs((sizes.core + sizes.pack) / real - 1) < 0.03
 
 
-def test_report_names_the_driver_that_a_wheel_of_cuda_12_promises() -> None:
+def test_report_names_the_driver_of_a_cuda_12_wheel() -> None:
     row, content = stored_row()
     assert row.form is not None
     made = ImageResult(content=content, digest=row.digest, form=row.form)

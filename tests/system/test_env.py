@@ -61,12 +61,12 @@ def test_without_the_variable_a_version_has_the_date_of_today() -> None:
 
 
 @pytest.mark.parametrize("text", ["253402300800", "1795219200000", "9" * 5000])
-def test_a_time_that_no_format_can_have_is_refused(text: str) -> None:
+def test_time_out_of_range_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="after the year 9999"):
         source_date_epoch({"SOURCE_DATE_EPOCH": text})
 
 
-def test_the_clean_environment_has_no_variable_that_changes_outputs() -> None:
+def test_clean_environment_has_no_output_variables() -> None:
     dirty = {"PATH": "/bin", "CPATH": "/x", "NVCC_APPEND_FLAGS": "-G", "LC_ALL": "de_DE", "TZ": "X"}
     clean = clean_environment(dirty, temporary=Path("/t"), epoch=5)
     assert clean == {

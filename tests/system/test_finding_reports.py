@@ -36,7 +36,7 @@ def test_sarif_has_a_result_for_each_finding() -> None:
 
 
 @pytest.mark.parametrize("findings", [FINDINGS, ()], ids=["findings", "none"])
-def test_sarif_has_what_the_schema_requires(findings: tuple[Finding, ...]) -> None:
+def test_sarif_matches_the_schema(findings: tuple[Finding, ...]) -> None:
     """The required properties and the enums of SARIF 2.1.0, for the objects in our logs."""
     log = json.loads(sarif_report(findings, checked="a b/x.whl"))
     assert set(log) == {"$schema", "version", "runs"}
@@ -94,7 +94,7 @@ def test_junit_has_a_failed_test_for_each_finding() -> None:
     assert messages[1] == f"{HOSTILE}: 3, expected 4".replace("\x01", "\ufffd")
 
 
-def test_a_passed_check_is_a_test_that_passed() -> None:
+def test_passed_check_is_a_passed_test() -> None:
     (suite,) = ET.fromstring(junit_report((), checked="x.whl", check="inspect"))
     assert (suite.get("tests"), suite.get("failures")) == ("1", "0")
     assert suite[0].get("name") == "x.whl"

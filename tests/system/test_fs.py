@@ -26,7 +26,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_text_with_a_name_that_is_not_utf_8_is_written(tmp_path: Path) -> None:
+def test_text_with_a_non_utf_8_name_is_written(tmp_path: Path) -> None:
     name = os.fsdecode(b"\xffa")
     fs.write_file(tmp_path / name, f"<h1>{name}</h1>")
     assert (tmp_path / name).read_bytes() == b"<h1>\\udcffa</h1>"
@@ -193,7 +193,7 @@ def test_the_folder_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_the_next_output_in_a_folder_removes_what_a_killed_writer_left(tmp_path: Path) -> None:
+def test_next_output_removes_leftovers_of_a_killed_writer(tmp_path: Path) -> None:
     path = tmp_path / "toy.whl"
     path.write_text("old")
     (tmp_path / ".toy.whl.1a2b3c4d").write_text("mine")
@@ -204,7 +204,7 @@ def test_the_next_output_in_a_folder_removes_what_a_killed_writer_left(tmp_path:
     assert sorted(os.listdir(tmp_path)) == [".toy.whl.1a2b3c4d", "toy.whl"]
 
 
-def test_a_file_that_is_removed_before_it_is_locked_is_made_again(
+def test_file_removed_before_its_lock_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process may take a new file for abandoned, for a moment."""
@@ -224,7 +224,7 @@ def test_a_file_that_is_removed_before_it_is_locked_is_made_again(
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_file_that_another_process_removes_now_is_made_again(
+def test_file_removed_by_another_process_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = file_lock.try_lock
@@ -294,7 +294,7 @@ def test_a_stable_folder_never_replaces_a_folder_without_a_marker(
     assert (first / "mine").read_text() == "x"
 
 
-def test_a_temporary_folder_that_cant_be_removed_keeps_its_marker(
+def test_unremovable_temporary_folder_keeps_its_marker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

@@ -103,7 +103,7 @@ def test_a_link_to_a_program_gives_a_program(tmp_path: Path) -> None:
     assert (tmp_path / "real").stat().st_mode & 0o777 == 0o755
 
 
-def test_a_failure_leaves_what_a_link_leads_to(tmp_path: Path) -> None:
+def test_failure_leaves_the_target_of_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
     with pytest.raises(RuntimeError), fs.atomic_replace(tmp_path / "link") as temporary:
@@ -127,7 +127,7 @@ def test_another_name_of_an_old_file_keeps_the_old_content(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("write", ["overwrite_file", "store_file"])
-def test_an_output_whose_writer_is_killed_is_the_old_one(tmp_path: Path, write: str) -> None:
+def test_output_of_a_killed_writer_stays_old(tmp_path: Path, write: str) -> None:
     path = tmp_path / "a.o"
     path.write_bytes(b"old")
     program = (
@@ -161,7 +161,7 @@ def test_an_output_with_the_longest_name_is_written(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_an_output_that_cannot_be_written_stays_the_old_one(tmp_path: Path) -> None:
+def test_unwritable_output_stays_old(tmp_path: Path) -> None:
     path = tmp_path / "a.o"
     path.write_bytes(b"old")
     program = (
@@ -178,7 +178,7 @@ def test_an_output_that_cannot_be_written_stays_the_old_one(tmp_path: Path) -> N
     assert os.listdir(tmp_path) == ["a.o"]
 
 
-def test_a_copy_that_cannot_be_written_does_not_blame_its_source(tmp_path: Path) -> None:
+def test_unwritable_copy_does_not_blame_its_source(tmp_path: Path) -> None:
     (tmp_path / "a.whl").write_bytes(b"longer than the limit")
     program = (
         "import resource, sys\n"

@@ -29,13 +29,13 @@ def contents(folder: Path) -> dict[str, str]:
     return {name: (folder / name).read_text() for name in sorted(os.listdir(folder))}
 
 
-def test_all_are_moved_and_replace_what_was_there(folders: tuple[Path, Path]) -> None:
+def test_all_files_are_moved_and_replaced(folders: tuple[Path, Path]) -> None:
     source, target = folders
     replace_all(["a", "b"], source=source, target=target)
     assert contents(target) == {"a": "new a", "b": "new b"}
 
 
-def test_a_failure_puts_back_what_was_there(folders: tuple[Path, Path]) -> None:
+def test_failure_restores_the_old_files(folders: tuple[Path, Path]) -> None:
     source, target = folders
     (source / "c").unlink()
     with pytest.raises(OutputError, match="c: No such file"):

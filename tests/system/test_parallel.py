@@ -59,7 +59,7 @@ def test_compares_more_than_a_block() -> None:
     assert not equal_copied(memoryview(data), memoryview(bytes(BLOCK) + b"y"))
 
 
-def test_searches_a_file_that_is_mapped_for_reads(tmp_path: Path) -> None:
+def test_mapped_file_is_searched(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(100_000) + b"here")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:

@@ -65,7 +65,7 @@ def test_check_reports_a_failure_with_command_and_output() -> None:
     assert run_checked(SubprocessRunner(), shell("echo hello"), what="greeting").stdout == "hello\n"
 
 
-def test_the_tail_counts_the_lines_that_it_leaves_out() -> None:
+def test_tail_counts_omitted_lines() -> None:
     done = SubprocessRunner().run(shell("seq 1 100"))
     assert done.tail().splitlines()[0] == "… lines before: 40"
     assert done.tail().splitlines()[-1] == "100"
@@ -102,14 +102,14 @@ def test_cpu_time_and_memory_are_measured() -> None:
     assert done.seconds > 0.05
 
 
-def test_a_grandchild_that_keeps_the_pipes_open_delays_nothing() -> None:
+def test_grandchild_with_open_pipes_delays_nothing() -> None:
     started = time.monotonic()
     done = SubprocessRunner().run(shell("sleep 30 & echo out; echo err >&2; exit 4"))
     assert time.monotonic() - started < 20
     assert (done.returncode, done.stdout, done.stderr) == (4, "out\n", "err\n")
 
 
-def test_a_grandchild_that_writes_without_end_delays_nothing() -> None:
+def test_endlessly_writing_grandchild_delays_nothing() -> None:
     started = time.monotonic()
     done = SubprocessRunner().run(shell("timeout 30 yes & sleep 0.1; echo err >&2"))
     assert time.monotonic() - started < 20
@@ -162,7 +162,7 @@ def test_a_program_may_clean_up_before_it_is_killed(tmp_path: Path) -> None:
     assert (tmp_path / "cleaned").exists()
 
 
-def test_a_program_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
+def test_program_ignoring_the_signal_is_killed(tmp_path: Path) -> None:
     text = "trap '' TERM; (trap '' TERM; sleep 2; echo > late) & echo > ready; wait; sleep 30"
     command = Command(argv=("/bin/sh", "-c", text), cwd=tmp_path, env=dict(os.environ))
     running = SubprocessRunner().start(command)
@@ -230,7 +230,7 @@ def test_no_descriptor_is_left_open() -> None:
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_program_that_no_thread_waits_for_is_ended(tmp_path: Path) -> None:
+def test_unawaited_program_is_ended(tmp_path: Path) -> None:
     runner = SubprocessRunner()
     mark = tmp_path / "mark"
     awaited = runner.start(shell("sleep 0.3; echo done"))

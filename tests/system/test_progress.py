@@ -44,7 +44,7 @@ def test_a_log_has_a_line_for_each_step_and_each_stage_without_steps() -> None:
     assert re.fullmatch(r"Checked all in \d+\.\d s", last)
 
 
-def test_a_log_has_no_line_for_a_stage_that_failed() -> None:
+def test_log_has_no_line_for_a_failed_stage() -> None:
     console = Console(file=io.StringIO(), force_terminal=False, width=60)
     with pytest.raises(OSError, match="disk"), progress_display(console) as progress:
         progress.begin_stage("checking", 0, "Checked all")
@@ -76,7 +76,7 @@ def test_a_stage_of_one_step_is_said_in_the_singular() -> None:
     assert "Wrote 1 wheel in " in console.file.getvalue()
 
 
-def test_an_activity_shows_the_part_that_is_done() -> None:
+def test_activity_shows_the_done_part() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=60, color_system=None)
     bar = ActivityBar(console, "reading a [very] long name" * 4)
     bar.start()
@@ -90,7 +90,7 @@ def test_an_activity_shows_the_part_that_is_done() -> None:
     assert last.rstrip().endswith("\u2026")
 
 
-def test_a_display_moves_the_cursor_where_all_output_is_escaped(
+def test_display_moves_the_cursor_with_escaped_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stream = io.StringIO()

@@ -101,7 +101,7 @@ def test_version_1_has_other_file_names(tmp_path: Path) -> None:
     assert facts(tree(tmp_path, files, cgroup=cgroup)) == (3000, 2020)
 
 
-def test_numbers_that_cannot_be_read_limit_nothing(tmp_path: Path) -> None:
+def test_unreadable_numbers_limit_nothing(tmp_path: Path) -> None:
     files = {f"{V2}/memory.max": "nonsense", f"{V2}/memory.current": ""}
     assert facts(tree(tmp_path, files, cgroup="0::/")) == (16384, 8192)
 

@@ -21,7 +21,7 @@ def pytest_on(test: str, folder: Path, **options: object) -> subprocess.Complete
     )
 
 
-def test_ctrl_c_reaches_tests_where_it_was_ignored_at_the_start(tmp_path: Path) -> None:
+def test_ctrl_c_reaches_tests_despite_an_ignored_start(tmp_path: Path) -> None:
     # So it is under nohup, in the background of a script, and on many runners of CI.
     def ignore() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -62,7 +62,7 @@ def test_places_are_within_site_packages(tmp_path: Path) -> None:
     ]
 
 
-def test_only_what_changed_changes(tmp_path: Path) -> None:
+def test_only_changed_rows_of_record_change(tmp_path: Path) -> None:
     own = installed(tmp_path)
     (found,) = read_distributions(tmp_path)
     assert found.updated_record({}) == (own / "RECORD").read_bytes()

@@ -73,7 +73,7 @@ def test_every_field_reads_back() -> None:
     assert read_name_and_version(encode_metadata(core)) == ("VecSort", "1.2.3")
 
 
-def test_extras_join_the_markers_that_requirements_have() -> None:
+def test_extras_join_existing_markers() -> None:
     core = CoreMetadata(
         name="a",
         version="1",

@@ -64,7 +64,7 @@ def test_the_parts_of_a_file_name_are_escaped(name: WheelName) -> None:
 
 
 @given(wheel_names, spelled_names, versions)
-def test_is_of_compares_what_is_meant(name: WheelName, project: str, version: str) -> None:
+def test_is_release_compares_normalized_names(name: WheelName, project: str, version: str) -> None:
     expected = canonicalize_name(project) == name.project and Version(version) == Version(
         name.version
     )
@@ -128,7 +128,7 @@ def test_invalid_file_name_of_a_wheel_is_refused(text: str) -> None:
         ("abis", ("a-b",)),
     ],
 )
-def test_a_name_refuses_what_it_could_not_read_back(field: str, value: object) -> None:
+def test_unparsable_name_is_refused(field: str, value: object) -> None:
     sound = {"project": "toy", "version": "1.0", "platforms": ("any",)}
     with pytest.raises(WheelError):
         WheelName(**{**sound, field: value})  # type: ignore[arg-type]

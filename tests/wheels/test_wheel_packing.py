@@ -144,7 +144,7 @@ def test_damaged_data_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [len(CONTENT) - 1, len(CONTENT) + 1, 1])
-def test_a_size_that_lies_is_refused(size: int, tmp_path: Path) -> None:
+def test_wrong_size_is_refused(size: int, tmp_path: Path) -> None:
     path = archive_of(tmp_path / "a.zip")
     content = path.read_bytes()
     lie = content.replace(struct.pack("<I", len(CONTENT)), struct.pack("<I", size))
@@ -152,7 +152,7 @@ def test_a_size_that_lies_is_refused(size: int, tmp_path: Path) -> None:
     refused(path, RecordRow(path="first"), "match the size in the archive", tmp_path)
 
 
-def test_an_archive_that_ends_early_is_refused() -> None:
+def test_truncated_archive_is_refused() -> None:
     info = zipfile.ZipInfo("name")
     info.CRC, info.compress_size, info.file_size, info.header_offset = 0, 10, 10, 0
     file = io.BytesIO(info.FileHeader() + b"short")

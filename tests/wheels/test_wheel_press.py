@@ -168,7 +168,7 @@ def test_a_closed_press_makes_nothing() -> None:
             next(press.pack(pieces(bytes(100), 10)))
 
 
-def test_press_forgets_results_that_are_not_awaited() -> None:
+def test_press_forgets_unawaited_results() -> None:
     with contextlib.closing(ParallelDeflater(1)) as press:
         for _ in range(100):
             packing = press.pack(pieces(bytes(100), 10))

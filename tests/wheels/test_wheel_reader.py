@@ -117,7 +117,7 @@ def test_folders_are_passed_over(tmp_path: Path) -> None:
     check(path)
 
 
-def test_sizes_that_follow_the_content_are_fine(tmp_path: Path) -> None:
+def test_sizes_after_the_content_are_accepted(tmp_path: Path) -> None:
     class Pipe(io.BytesIO):
         def seekable(self) -> bool:
             return False
@@ -133,7 +133,7 @@ def test_sizes_that_follow_the_content_are_fine(tmp_path: Path) -> None:
     check(tmp_path / TOY_NAME)
 
 
-def test_member_that_differs_from_record_is_not_read(tmp_path: Path) -> None:
+def test_member_different_from_record_is_not_read(tmp_path: Path) -> None:
     changed = {"toy/__init__.py": b"ANSWER = 43\n"}
     path = toy_wheel(tmp_path, changed, record=record_of(TOY_FILES))
     with open_wheel(path) as wheel:
@@ -227,9 +227,7 @@ def test_wheel_with_wrong_record_is_refused(tmp_path: Path, record: bytes, messa
         (b"\xff", "RECORD is not CSV"),
     ],
 )
-def test_a_wrong_record_is_noted_where_it_decides_nothing(
-    tmp_path: Path, record: bytes, note: str
-) -> None:
+def test_wrong_record_without_effect_is_noted(tmp_path: Path, record: bytes, note: str) -> None:
     path = toy_wheel(tmp_path, record=record)
     assert is_sound_without_record(path)
     with open_wheel(path, ignore_record=True) as wheel:
@@ -276,7 +274,7 @@ def test_all_findings_are_listed_by_name(tmp_path: Path) -> None:
     ]
 
 
-def test_all_contents_that_differ_are_listed(tmp_path: Path) -> None:
+def test_all_differing_contents_are_listed(tmp_path: Path) -> None:
     changes = {"toy/__init__.py": b"ANSWER = 43\n", "toy/text, with a comma.txt": b"y" * 300}
     with pytest.raises(WheelError) as caught:
         check(toy_wheel(tmp_path, changes, record=ROWS))
@@ -548,7 +546,7 @@ def test_members_sharing_the_same_bytes_are_refused(tmp_path: Path) -> None:
         check(path)
 
 
-def test_member_that_is_one_byte_too_long_overlaps(tmp_path: Path) -> None:
+def test_member_one_byte_too_long_overlaps(tmp_path: Path) -> None:
     path = toy_wheel(tmp_path)
     with zipfile.ZipFile(path) as archive:
         size = archive.infolist()[0].compress_size

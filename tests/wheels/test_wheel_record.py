@@ -106,7 +106,7 @@ def test_all_wrong_rows_are_listed() -> None:
     assert re.findall(r"row (\d)", str(caught.value)) == ["2", "3", "4"]
 
 
-def test_csv_reads_what_we_quote() -> None:
+def test_csv_reads_quoted_names() -> None:
     names = ["a,b", 'a"b', "a 'b'", "é", " a"]
     text = encode_record(RecordRow(path=name) for name in names).decode()
     assert [row[0] for row in csv.reader(io.StringIO(text))] == names

@@ -108,7 +108,7 @@ def test_platform_tags_are_parsed_from_file_names() -> None:
     assert not old.keep(PlatformTags(architecture="aarch64", glibc=(2, 28)))
 
 
-def test_needed_library_that_not_every_linux_has_is_named(compiled: Callable[..., Path]) -> None:
+def test_needed_library_outside_the_policy_is_named(compiled: Callable[..., Path]) -> None:
     needed = compiled("libfoo.so.1", NEEDED)
     library = compiled("libneeds.so", NEEDS, str(needed), "-Wl,-rpath," + str(needed.parent))
     with pytest.raises(WheelError) as caught:
@@ -120,7 +120,7 @@ def test_needed_library_that_not_every_linux_has_is_named(compiled: Callable[...
     assert tags(library, provided=["libfoo.so.*"]).glibc == (2, 17)
 
 
-def test_the_driver_is_there_where_it_is_needed(compiled: Callable[..., Path]) -> None:
+def test_driver_is_an_allowed_dependency(compiled: Callable[..., Path]) -> None:
     library = compiled("libcalls.so", NEEDS, str(compiled("libcuda.so.1", NEEDED)))
     assert tags(library).glibc == (2, 17)
     with pytest.raises(WheelError, match=re.escape("it needs libcuda.so.1")):
@@ -159,7 +159,7 @@ def test_libraries_of_other_machines_are_refused(compiled: Callable[..., Path]) 
         find_platform_tags({}, runner=SubprocessRunner(), environment=os.environ)
 
 
-def test_file_that_is_not_a_library_is_refused(tmp_path: Path) -> None:
+def test_non_library_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lib.so").write_bytes(b"not ELF" * 20)
     with pytest.raises(BinaryFormatError):
         tags(tmp_path / "lib.so")
@@ -355,7 +355,7 @@ def test_the_same_bytes_are_judged_once(compiled: Callable[..., Path]) -> None:
     assert runner.started == 3
 
 
-def test_verifications_of_a_process_share_what_they_found(
+def test_verifications_of_a_process_share_results(
     compiled: Callable[..., Path], tmp_path: Path
 ) -> None:
     runner = Counted()

@@ -183,7 +183,7 @@ def test_full_disk_is_a_disk_full_error() -> None:
             plugin_plan(os.urandom(1 << 16)).write(file, epoch=EPOCH)
 
 
-def test_a_write_that_fails_midway_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
     before = write(tmp_path, plugin_plan()).read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
