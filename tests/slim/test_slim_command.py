@@ -62,6 +62,7 @@ def test_library_is_slimmed_into_a_new_file(
     said = capsys.readouterr().out
     assert "libsample.so: loads" in said
     assert "--keep-ptx none saves" in said
+    assert "more on disk; then GPUs newer than 9.0 find no code" in said
     assert "8.6" in said
     assert "stops" in said
     # No borders, and the GPU that was asked for is first.
