@@ -72,12 +72,12 @@ def build_wheel(
     """
     call = _call(config_settings)
     target = call.target
-    order = replace(call.order, targets=() if target is None else (target,), core=target is None)
+    request = replace(call.request, targets=(target,) if target else (), core=target is None)
     _check_metadata(call, metadata_directory)
     wanted = "core" if target is None else "plugin"
     # The display ends with the line of the last stage.
     with temporary_dir() as folder, progress_display(_CONSOLE) as progress:
-        report = build_recipe(order, replace(call.effects, progress=progress), out=folder)
+        report = build_recipe(request, replace(call.effects, progress=progress), out=folder)
         (name,) = (wheel.file for wheel in report.wheels if wheel.role == wanted)
         shutil.copyfile(folder / name, Path(wheel_directory) / name)
     return name
@@ -95,10 +95,10 @@ def build_editable(
     """
     call = _call(config_settings, several_targets=True)
     _check_metadata(call, metadata_directory)
-    order = replace(call.order, targets=call.targets)
+    request = replace(call.request, targets=call.targets)
     with progress_display(_CONSOLE) as progress:
         effects = replace(call.effects, progress=progress)
-        return build_editable_core(order, effects, out=Path(wheel_directory)).name
+        return build_editable_core(request, effects, out=Path(wheel_directory)).name
 
 
 def prepare_metadata_for_build_wheel(
@@ -111,7 +111,7 @@ def prepare_metadata_for_build_wheel(
     """
     call = _call(config_settings)
     out = Path(metadata_directory)
-    return write_dist_info(call.order, call.effects, target=call.target, out=out).name
+    return write_dist_info(call.request, call.effects, target=call.target, out=out).name
 
 
 def prepare_metadata_for_build_editable(
@@ -124,7 +124,7 @@ def prepare_metadata_for_build_editable(
     """
     call = _call(config_settings, several_targets=True)
     out = Path(metadata_directory)
-    return write_dist_info(call.order, call.effects, target=None, out=out).name
+    return write_dist_info(call.request, call.effects, target=None, out=out).name
 
 
 def build_sdist(
@@ -140,7 +140,7 @@ def build_sdist(
     # All policies have the same source distribution, the release's.
     settings = {name: text for name, text in settings.items() if name != "policy"}
     call = _call(settings)
-    return write_source(call.order.recipe, call.effects, out=Path(sdist_directory)).name
+    return write_source(call.request.recipe, call.effects, out=Path(sdist_directory)).name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ class _Call:
         is_editable: True for the hooks that put plugins into the core's wheel.
     """
 
-    order: BuildRequest
+    request: BuildRequest
     effects: Effects
     targets: tuple[Target, ...]
     is_editable: bool
@@ -167,7 +167,7 @@ def _call(
     config_settings: Mapping[str, str | list[str]] | None, *, several_targets: bool = False
 ) -> _Call:
     settings = _checked(config_settings or {})
-    order = BuildRequest(
+    request = BuildRequest(
         recipe=load_recipe(Path.cwd()),
         nvcc=(Path(settings["nvcc"]),) if "nvcc" in settings else (),
         policy=settings.get("policy"),
@@ -177,9 +177,9 @@ def _call(
     if "target" in settings:
         targets = _targets(settings["target"], several=several_targets)
     # Resolvers have read the table before any hook ran.
-    recipe = requested_recipe(order, effects)
+    recipe = requested_recipe(request, effects)
     check_project_table(recipe.project, recipe.root)
-    return _Call(order=order, effects=effects, targets=targets, is_editable=several_targets)
+    return _Call(request=request, effects=effects, targets=targets, is_editable=several_targets)
 
 
 def _check_metadata(call: _Call, folder: str | None) -> None:
@@ -190,7 +190,7 @@ def _check_metadata(call: _Call, folder: str | None) -> None:
     """
     if folder is None:
         return
-    metadata, _ = read_metadata(call.order, call.effects, target=call.target)
+    metadata, _ = read_metadata(call.request, call.effects, target=call.target)
     if read_file(Path(folder) / METADATA_FILE) != encode_metadata(metadata):
         raise VerifyError(
             f"the metadata of {metadata.name} {metadata.version} differs from the one in {folder}",
@@ -232,9 +232,9 @@ def _engine(settings: Mapping[str, str]) -> EngineChoice | None:
     """Return the farm that the settings name; None for this machine."""
     if "remote" not in settings:
         # Without its address the build would silently run on this machine.
-        if given := sorted(settings.keys() & {*_FARM_SETTINGS}):
+        if unsupported := sorted(settings.keys() & {*_FARM_SETTINGS}):
             raise UsageError(
-                f"--config-setting {given[0]} needs a build farm",
+                f"--config-setting {unsupported[0]} needs a build farm",
                 hint="name one: --config-setting remote=grpcs://host:port/instance",
             )
         return None

@@ -27,7 +27,7 @@ class Store:
 
     def __init__(self, plan: BuildPlan, folder: Path) -> None:
         self._folder = folder
-        self._places = (plan.site.recipe.root, plan.site.folder)
+        self._places = (plan.context.recipe.root, plan.context.folder)
         for number, place in enumerate(self._places):
             shutil.move(place, folder / str(number))
 
@@ -70,7 +70,7 @@ def run_closed(
         for library in plan.libraries.values():
             assert store.path(library).stat().st_size
         # The context removes the folder at its end.
-        plan.site.folder.mkdir()
+        plan.context.folder.mkdir()
 
 
 @pytest.mark.nvcc

@@ -133,7 +133,7 @@ def test_exchanged_object_equals_a_single_target_compile(
     effects: Effects,
 ) -> None:
     with executed(TINYRDC, effects, SM_80, SM_90) as plan:
-        folder = plan.site.folder / "000-apply"
+        folder = plan.context.folder / "000-apply"
         steps = {
             step.name.partition(" ")[2]: step
             for step in plan.graph.steps
@@ -148,7 +148,7 @@ def test_exchanged_object_equals_a_single_target_compile(
         assert compile_.argv[-2] == "-o"
         subprocess.run(argv, check=True, env=compile_.env, cwd=compile_.cwd)
         # objcopy may order a file in its own way, so it reads both.
-        subprocess.run([plan.site.host.objcopy, real, copy], check=True)
+        subprocess.run([plan.context.host.objcopy, real, copy], check=True)
         exchanged = (folder / "sm_90.o").read_bytes()
         assert copy.read_bytes() == exchanged
         assert exchanged != (folder / "sm_80.o").read_bytes()
@@ -224,7 +224,7 @@ def test_ptx_of_three_digits_is_registered(effects: Effects, tinyrdc: Path, tmp_
 def test_registration_is_the_same_for_machine_code_and_ptx(effects: Effects) -> None:
     with executed(TINYRDC, effects, SM_80, COMPUTE_80) as plan:
         texts = [
-            (plan.site.folder / f"device-link-{target}" / "device-link.reg.c").read_text()
+            (plan.context.folder / f"device-link-{target}" / "device-link.reg.c").read_text()
             for target in (SM_80, COMPUTE_80)
         ]
     assert texts[0] == texts[1]
@@ -246,7 +246,7 @@ def test_missing_device_function_fails_the_link(
 
 def test_the_build_id_covers_the_device_link(effects: Effects, tmp_path: Path) -> None:
     with plan_build(BuildRequest(recipe=load_recipe(TINYRDC), targets=()), effects) as plan:
-        site = plan.site
+        site = plan.context
     shutil.copytree(site.toolkit.root / "bin", tmp_path / "bin", copy_function=os.symlink)
     for name in ("include", "nvvm"):
         (tmp_path / name).symlink_to(site.toolkit.root / name)

@@ -177,7 +177,7 @@ def test_files_stay_for_readers_of_older_pages(tmp_path: Path) -> None:
     for day, version in enumerate(("1.0", "1.1")):
         update(root, build_folder(tmp_path / version, version), day=day)
     done = update(root, day=3, limits=RetentionLimits(seconds=2 * DAY), grace=3600)
-    assert [str(one) for one in done.gone[0].releases] == [
+    assert [str(one) for one in done.pruned[0].releases] == [
         "toy==1.0",
         "toy-sm80==1.0",
         "toy-sm90==1.0",

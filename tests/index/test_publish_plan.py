@@ -79,7 +79,7 @@ def test_existing_names_are_free_and_first() -> None:
     what = release(5)
     made = plan(what, view(what, old=("foo-sm4", "foo")))
     assert made.steps[0].artifact.project == "foo-sm4"
-    assert [step.standing for step in made.steps][::5] == [NameStatus.TAKEN] * 2
+    assert [step.status for step in made.steps][::5] == [NameStatus.TAKEN] * 2
     # A line for each would be as long as the release, from the second version on.
     assert "warning: on the index already: foo, foo-sm4; only the upload" in plan_text(made)
 

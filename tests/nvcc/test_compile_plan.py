@@ -62,7 +62,9 @@ class Bench:
 
     def plan(self, site: BuildContext | None = None) -> ObjectPlan:
         site = site or self.site()
-        return Compiler(site=site, runner=SubprocessRunner()).plan(site.recipe.targets.all, jobs=2)
+        return Compiler(context=site, runner=SubprocessRunner()).plan(
+            site.recipe.targets.all, jobs=2
+        )
 
     def refusal(self) -> str:
         with pytest.raises(RecipeError) as caught:

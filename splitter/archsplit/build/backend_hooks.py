@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.build.pipeline import compile_plan, open_session
-from archsplit.build.plan import open_site, plan_build, requested_recipe, select_targets
+from archsplit.build.plan import open_context, plan_build, requested_recipe, select_targets
 from archsplit.build.provenance import add_licenses, read_origins
 from archsplit.errors import OutputError
 from archsplit.release.identity import hook_entry_points
@@ -46,7 +46,7 @@ METADATA_FILE = "METADATA"
 
 
 def write_dist_info(
-    order: BuildRequest, effects: Effects, *, target: Target | None, out: Path
+    request: BuildRequest, effects: Effects, *, target: Target | None, out: Path
 ) -> Path:
     """Write the ``.dist-info`` folder of a core or a plugin into ``out``; return its path.
 
@@ -59,7 +59,7 @@ def write_dist_info(
         ArchsplitError: the recipe, a tool or the target is not usable.
         OutputError: the folder can't be written.
     """
-    metadata, files = read_metadata(order, effects, target=target)
+    metadata, files = read_metadata(request, effects, target=target)
     name = WheelName(
         project=distribution_name(metadata.name), version=metadata.version, platforms=("any",)
     )
@@ -73,7 +73,7 @@ def write_dist_info(
 
 
 def read_metadata(
-    order: BuildRequest, effects: Effects, *, target: Target | None
+    request: BuildRequest, effects: Effects, *, target: Target | None
 ) -> tuple[CoreMetadata, Mapping[str, bytes]]:
     """Return the metadata of a core or a plugin, and the files beside METADATA.
 
@@ -82,16 +82,16 @@ def read_metadata(
     """
     # No tools for a core: pip asks for its metadata on machines without nvcc.
     if target is None:
-        recipe = requested_recipe(order, effects)
+        recipe = requested_recipe(request, effects)
         points = hook_entry_points(recipe.python.package) or b""
         return core_metadata(recipe), {"entry_points.txt": points, **_licenses(recipe)}
-    with open_site(order, effects) as site:
+    with open_context(request, effects) as context:
         # Raises for a target that the recipe doesn't have.
-        select_targets(site.recipe, (target,))
-        plugin = plugin_metadata(site.recipe, target, site.plugin_requires)
-        metadata, more = add_licenses(plugin, read_origins(site))
+        select_targets(context.recipe, (target,))
+        plugin = plugin_metadata(context.recipe, target, context.plugin_requires)
+        metadata, more = add_licenses(plugin, read_origins(context))
         texts = {f"licenses/{name}": text for name, text in more.items()}
-        return metadata, {**_licenses(site.recipe), **texts}
+        return metadata, {**_licenses(context.recipe), **texts}
 
 
 def _licenses(recipe: Recipe) -> dict[str, bytes]:
@@ -136,7 +136,7 @@ sys.meta_path.insert(0, SourceTreeFinder)
 '''
 
 
-def build_editable_core(order: BuildRequest, effects: Effects, *, out: Path) -> Path:
+def build_editable_core(request: BuildRequest, effects: Effects, *, out: Path) -> Path:
     """Write the wheel of an editable installation into ``out``; return its path.
 
     Args:
@@ -148,17 +148,17 @@ def build_editable_core(order: BuildRequest, effects: Effects, *, out: Path) -> 
     """
     with (
         open_session(effects) as session,
-        plan_build(order, effects, session=session) as plan,
+        plan_build(request, effects, session=session) as plan,
         output_dir(out) as folder,
     ):
         compile_plan(plan, effects, session)
-        return write_wheel(folder, _editable(plan, effects), epoch=plan.site.epoch)
+        return write_wheel(folder, _editable(plan, effects), epoch=plan.context.epoch)
 
 
 def _editable(plan: BuildPlan, effects: Effects) -> WheelDraft:
-    recipe, identity = plan.site.recipe, plan.identity
+    recipe, identity = plan.context.recipe, plan.identity
     machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
-    loader = copy_loader(folder=plan.site.folder, machine=machine)
+    loader = copy_loader(folder=plan.context.folder, machine=machine)
     packer = WheelPlanner(recipe=recipe, identity=identity, generator=f"archsplit {__version__}")
     # Only this machine installs the wheel. An index refuses the tag, as it should.
     core = packer.core(loader, (f"linux_{machine}",))
@@ -170,7 +170,7 @@ def _editable(plan: BuildPlan, effects: Effects) -> WheelDraft:
 
 
 def _plugin_members(plan: BuildPlan) -> Iterator[WheelMember]:
-    recipe = plan.site.recipe
+    recipe = plan.context.recipe
     for target, library in plan.libraries.items():
         name = plugin_path(recipe.python.package, str(target), recipe.link.library)
         yield WheelMember(name=name, content=library, mode=0o755)

@@ -105,7 +105,7 @@ class Compiler:
             the graph, because a text of megabytes would have to be moved.
     """
 
-    site: BuildContext
+    context: BuildContext
     runner: Runner
     units: ObjectCache | None = None
     keeps_text: bool = True
@@ -126,41 +126,40 @@ class Compiler:
             self._check_paths()
         with ThreadPool(max_workers=jobs) as pool:
             passes = list(pool.map(self._restore, self._passes(targets) if targets else ()))
-            left = [one for one in passes if one.missing]
-            planned = list(pool.map(self._plan_pass, left))
-            viewed = list(pool.map(self._list_includes, planned))
-        self._check_listed(passes, viewed)
-        made = collect_objects(passes, viewed)
-        steps = [step for part in viewed for step in self._steps(part)]
-        said = [line for one in passes for line in one.cached.output]
-        said += [line for part in viewed for line in part.warnings]
+            uncached = [one for one in passes if one.missing]
+            planned = list(pool.map(self._plan_pass, uncached))
+            outputs = list(pool.map(self._list_includes, planned))
+        self._check_listed(passes, outputs)
+        made = collect_objects(passes, outputs)
+        steps = [step for part in outputs for step in self._steps(part)]
+        messages = [*(one.cached.output for one in passes), *(part.warnings for part in outputs)]
         return ObjectPlan(
             steps=tuple(sorted(steps, key=self._turn)),
-            texts={path: text for part in viewed for path, text in part.texts.items()},
+            texts={path: text for part in outputs for path, text in part.texts.items()},
             files=group_by_target(targets, [{t: o.linked for t, o in one.items()} for one in made]),
             relocatable=group_by_target(
                 targets, [{t: o.relocatable for t, o in one.items()} for one in made]
             ),
-            units=tuple(part.unit for part in viewed if part.unit is not None),
-            warnings=tuple(dict.fromkeys(said)),
+            units=tuple(part.unit for part in outputs if part.unit is not None),
+            warnings=tuple(dict.fromkeys(line for lines in messages for line in lines)),
         )
 
     def _check_paths(self) -> None:
-        folder, root = str(self.site.folder), str(self.site.recipe.root)
-        if odd := unusable_character(folder):
-            hint = f"set TMPDIR to a folder without {odd!r} in its path"
+        folder, root = str(self.context.folder), str(self.context.recipe.root)
+        if character := unusable_character(folder):
+            hint = f"set TMPDIR to a folder without {character!r} in its path"
             raise OutputError(f"nvcc can't work in {folder}", hint=hint)
-        if odd := next((odd for odd in "$`" if odd in root), None):
-            hint = f"move it to a folder without {odd!r} in its path"
+        if character := next((character for character in "$`" if character in root), None):
+            hint = f"move it to a folder without {character!r} in its path"
             raise RecipeError(f"nvcc can't compile what is in {root}", hint=hint)
 
     def _passes(self, targets: Sequence[Target]) -> Iterator[CompilePass]:
         # One pass over all targets of the release, also of those that are not built now, keeps
         # __CUDA_ARCH_LIST__ the same: CUB puts it into the names of its namespaces.
-        for number, source in enumerate(self.site.recipe.source.files):
+        for number, source in enumerate(self.context.recipe.source.files):
             name = f"{number:03}-{source.stem}"
-            if self.site.recipe.compile.host_pass == "once":
-                release = self.site.recipe.release
+            if self.context.recipe.compile.host_pass == "once":
+                release = self.context.recipe.release
                 yield CompilePass(
                     source=source, folder=name, release=release, targets=tuple(targets)
                 )
@@ -174,40 +173,40 @@ class Compiler:
 
     def _restore(self, one: CompilePass) -> CompilePass:
         """Restore the cached objects of a pass; return the pass with them."""
-        (self.site.folder / one.folder).mkdir()
+        folder = self.context.folder / one.folder
+        folder.mkdir()
         if self.units is None:
             return one
         # A fixed folder: the private one has another name in each build, and would change the key.
-        argv = (*self._dryrun(one, _ANY_FOLDER), str(self.site.host.objcopy))
-        unit = self._unit_name(one)
-        request = self.units.request(argv, nvcc=self.site.toolkit.nvcc, unit=unit)
-        targets = [str(target) for target in one.targets]
-        known = self.units.restore(request, targets, self.site.folder / one.folder)
-        return replace(one, cached=known, request=request)
+        argv = (*self._dryrun(one, _ANY_FOLDER), str(self.context.host.objcopy))
+        name = self._unit_name(one)
+        request = self.units.request(argv, nvcc=self.context.toolkit.nvcc, unit=name)
+        hit = self.units.restore(request, [*map(str, one.targets)], folder)
+        return replace(one, cached=hit, request=request)
 
     def _unit_name(self, one: CompilePass) -> str:
-        return source_module_id(package=self.site.recipe.project.name, source=str(one.source))
+        return source_module_id(package=self.context.recipe.project.name, source=str(one.source))
 
     def _plan_pass(self, one: CompilePass) -> PassOutput:
-        folder = self.site.folder / one.folder
+        folder = self.context.folder / one.folder
         transcript = self._transcript(one, folder)
         texts = {}
         if transcript.module_id is not None:
             # nvcc's own module id has a checksum of the absolute path.
             texts[transcript.module_id] = self._unit_name(one)
         shards = per_target_steps(
-            transcript, one.missing, folder=folder, objcopy=self.site.host.objcopy
+            transcript, one.missing, folder=folder, objcopy=self.context.host.objcopy
         )
         environment = transcript.environment
-        rule = folder / "listing.d"
-        argv = depfile_command(transcript, rule)
-        listing = self.site.command(argv, environment=environment, timeout=DRYRUN_SECONDS)
+        depfile = folder / "listing.d"
+        argv = depfile_command(transcript, depfile)
+        depfile_step = self.context.command(argv, environment=environment, timeout=DRYRUN_SECONDS)
         return PassOutput(
             compile_pass=one,
             shards=shards,
-            view=transcript.host_step,
-            listing=listing,
-            rule=rule,
+            host_step=transcript.host_step,
+            depfile_step=depfile_step,
+            depfile=depfile,
             environment=environment,
             texts=texts,
             warnings=transcript.diagnostics,
@@ -215,15 +214,15 @@ class Compiler:
 
     def _dryrun(self, one: CompilePass, folder: Path) -> tuple[str, ...]:
         return dryrun_command(
-            self.site.toolkit,
-            self.site.options_for(one.source),
+            self.context.toolkit,
+            self.context.options_for(one.source),
             source=one.source,
             targets=one.release,
             folder=folder,
         )
 
     def _transcript(self, one: CompilePass, folder: Path) -> Transcript:
-        command = self.site.command(self._dryrun(one, folder), timeout=DRYRUN_SECONDS)
+        command = self.context.command(self._dryrun(one, folder), timeout=DRYRUN_SECONDS)
         try:
             reply = run_checked(self.runner, command, what="nvcc --dryrun").stderr
         except ToolFailedError as error:
@@ -231,59 +230,60 @@ class Compiler:
             if is_full(folder):
                 raise DiskFullError(error.message, hint=NO_SPACE_HINT) from error
             raise
-        return parse_dryrun(reply, folder=folder, cwd=self.site.recipe.root)
+        return parse_dryrun(reply, folder=folder, cwd=self.context.recipe.root)
 
     def _list_includes(self, part: PassOutput) -> PassOutput:
         """List the included files of a source with the host's compiler.
 
         The output of the preprocessor is kept: that step of the build is not run again.
         """
-        done = self.runner.run(part.listing)
+        done = self.runner.run(part.depfile_step)
         if done.returncode != 0:
             # The build's own step fails in the same way, and that is where its error belongs.
             return replace(part, is_unreadable=True)
-        listed = parse_depfile(part.rule.read_text(errors="surrogateescape"))
+        includes = parse_depfile(part.depfile.read_text(errors="surrogateescape"))
         return replace(
             part.without_preprocessing(done.stderr) if self.keeps_text else part,
-            listed=listed,
-            unit=self._unit(part, listed, done.stderr),
+            includes=includes,
+            unit=self._unit(part, includes, done.stderr),
         )
 
-    def _check_listed(self, passes: Sequence[CompilePass], viewed: Sequence[PassOutput]) -> None:
-        faults = [fault for one in passes for fault in self._faults(one.source, one.cached.listed)]
-        faults += [fault for part in viewed for fault in self._faults(part.source, part.listed)]
+    def _check_listed(self, passes: Sequence[CompilePass], outputs: Sequence[PassOutput]) -> None:
+        faults = [text for one in passes for text in self._faults(one.source, one.cached.includes)]
+        faults += [text for part in outputs for text in self._faults(part.source, part.includes)]
         # All sources are read first, so that one run shows every unlisted file.
         if faults:
             raise RecipeError("\n".join(dict.fromkeys(faults)), hint=_UNLISTED_HINT)
 
-    def _faults(self, source: PurePosixPath, listed: Iterable[str]) -> Iterator[str]:
-        found = find_unlisted_inputs(self.site.recipe, map(Path, listed), self.site.toolkit.root)
-        return (f"{source}: {fault}" for fault in found)
+    def _faults(self, source: PurePosixPath, includes: Iterable[str]) -> Iterator[str]:
+        recipe, toolkit = self.context.recipe, self.context.toolkit
+        for fault in find_unlisted_inputs(recipe, map(Path, includes), toolkit.root):
+            yield f"{source}: {fault}"
 
-    def _unit(self, part: PassOutput, listed: tuple[str, ...], said: str) -> SourceUnit | None:
+    def _unit(self, part: PassOutput, includes: tuple[str, ...], text: str) -> SourceUnit | None:
         # A build without a cache stores nothing.
         if part.compile_pass.request is None:
             return None
         read = [step for step in part.shards.steps if step.kind is StepKind.PREPROCESS]
         return SourceUnit(
             name=part.name,
-            source=self.site.recipe.root / part.source,
+            source=self.context.recipe.root / part.source,
             request=part.compile_pass.request,
             objects={str(target): made for target, made in part.objects.items()},
-            view=part.view.argv,
-            rule=part.rule,
+            host_step=part.host_step.argv,
+            depfile=part.depfile,
             texts=tuple(path for step in read for path in step.writes),
-            tools=(str(self.site.host.objcopy),),
-            environment={**self.site.environment, **part.environment},
-            listed=listed,
-            output="\n".join(filter(None, [*part.warnings, said])),
+            tools=(str(self.context.host.objcopy),),
+            environment={**self.context.environment, **part.environment},
+            includes=includes,
+            output="\n".join(filter(None, [*part.warnings, text])),
         )
 
     def _steps(self, part: PassOutput) -> Iterator[Step]:
         sources = self._source_files(part)
         for number, step in enumerate(part.shards.steps):
             kind = f"{step.kind.value}{_for(step)}"
-            command = self.site.command(step.argv, environment=part.environment)
+            command = self.context.command(step.argv, environment=part.environment)
             name = f"{part.name}/{number:02} {kind}"
             is_host = step.kind is StepKind.HOST_COMPILE
             yield step_from_nvcc(
@@ -292,18 +292,18 @@ class Compiler:
                 name=name,
                 key=f"{part.name} {kind}",
                 inputs=self._inputs(step, sources),
-                runs_first=part.is_unreadable and step.argv == part.view.argv,
+                runs_first=part.is_unreadable and step.argv == part.host_step.argv,
                 check=self._visibility_check(step, part.source) if is_host else None,
                 unit=part.name,
             )
 
     def _visibility_check(self, step: NvccStep, source: PurePosixPath) -> Callable[[], None]:
-        symbols = self.site.recipe.interface.symbols
+        symbols = self.context.recipe.interface.symbols
         return partial(check_visibility, step.writes[0], source, symbols)
 
     def _source_files(self, part: PassOutput) -> tuple[Path, ...]:
         """Return the recipe's files that a source may include, itself among them."""
-        recipe = self.site.recipe
+        recipe = self.context.recipe
         found = set(
             find_included_files(
                 recipe.root,
@@ -313,22 +313,22 @@ class Compiler:
             )
         )
         # A macro's name leads to files that the text doesn't show; the compiler has listed them.
-        listed = (relative_name(recipe.root, recipe.root / name) for name in part.listed)
-        found.update(name for name in listed if name is not None)
+        includes = (relative_name(recipe.root, recipe.root / name) for name in part.includes)
+        found.update(name for name in includes if name is not None)
         return tuple(recipe.root / name for name in sorted(found))
 
     def _inputs(self, step: NvccStep, sources: tuple[Path, ...]) -> tuple[Path, ...]:
         """Return the files that a step reads and no step writes, but for the toolkit's."""
         # Only the first steps of a source read it: the others have the preprocessed text.
         reads_source = step.kind in {StepKind.PREPROCESS, StepKind.HOST_COMPILE} and not step.reads
-        ids = (self.site.recipe.root / name for name in module_ids(step.argv))
+        ids = (self.context.recipe.root / name for name in module_ids(step.argv))
         return (*ids, *(sources if reads_source else ()))
 
     def _turn(self, step: Step) -> int:
         """Return the turn of a step in the graph: a failure stops what comes later."""
         if step.runs_first:
             return 0
-        return 2 if any(path.is_relative_to(self.site.folder) for path in step.reads) else 1
+        return 2 if any(path.is_relative_to(self.context.folder) for path in step.reads) else 1
 
 
 def _for(step: NvccStep) -> str:

@@ -142,7 +142,7 @@ class BuildContext:
         return Command(argv=argv, cwd=self.recipe.root, env=merged, timeout=timeout)
 
 
-def identify(site: BuildContext, *, version: str) -> Identity:
+def identify(context: BuildContext, *, version: str) -> Identity:
     """Return the identity that a core and the plugins of its build share.
 
     Args:
@@ -151,13 +151,13 @@ def identify(site: BuildContext, *, version: str) -> Identity:
     Raises:
         InputError: an input file can't be read.
     """
-    recipe = site.recipe
+    recipe = context.recipe
     name = recipe.project.name
-    site.digests.recheck()
+    context.digests.recheck()
     return Identity(
         package=name,
         version=recipe.project.version,
-        build_id=_build_id(site, version=version),
+        build_id=_build_id(context, version=version),
         interface_hash=hash_interface(recipe).hex(),
         library=recipe.link.library,
         plugins_package=plugins_package(recipe.python.package),
@@ -165,37 +165,37 @@ def identify(site: BuildContext, *, version: str) -> Identity:
         targets={
             str(target): plugin_distribution(name, str(target)) for target in recipe.targets.all
         },
-        provided=(*recipe.link.provided, *(one.soname for one in site.cuda_libraries)),
+        provided=(*recipe.link.provided, *(one.soname for one in context.cuda_libraries)),
     )
 
 
-def _build_id(site: BuildContext, *, version: str) -> str:
+def _build_id(context: BuildContext, *, version: str) -> str:
     # In: the recipe's own files with their relative names, the toolkit's programs and headers, the
     # versions of the host's tools and of archsplit, and the time of __DATE__.
     # Out: every absolute path, the clock, the user, and which of the targets are built now, so that
     # several machines may build one release.
     digest = hashlib.sha256()
-    for line in _lines(site, version):
+    for line in _lines(context, version):
         digest.update(f"{line}\n".encode())
     return digest.hexdigest()
 
 
-def _lines(site: BuildContext, version: str) -> Iterator[str]:
+def _lines(context: BuildContext, version: str) -> Iterator[str]:
     yield f"archsplit {version}"
-    yield f"SOURCE_DATE_EPOCH {site.epoch}"
-    yield from site.host.versions
-    yield from _toolkit_lines(site)
-    if site.recipe.compile.relocatable:
-        yield from _device_link_lines(site)
-    for library in site.cuda_libraries:
+    yield f"SOURCE_DATE_EPOCH {context.epoch}"
+    yield from context.host.versions
+    yield from _toolkit_lines(context)
+    if context.recipe.compile.relocatable:
+        yield from _device_link_lines(context)
+    for library in context.cuda_libraries:
         yield f"{library.soname} {library.requirement}"
-    yield from _recipe_lines(site.recipe)
+    yield from _recipe_lines(context.recipe)
     # A release of some targets has another core than the whole release has.
-    if not site.recipe.applied and site.recipe.targets.all != site.recipe.release:
-        yield f"release of {' '.join(map(str, site.recipe.targets.all))}"
+    if not context.recipe.applied and context.recipe.targets.all != context.recipe.release:
+        yield f"release of {' '.join(map(str, context.recipe.targets.all))}"
     # A policy changes the version, and so the pins between the wheels.
-    if site.recipe.applied:
-        yield f"policy {site.recipe.applied} {site.recipe.project.version}"
+    if context.recipe.applied:
+        yield f"policy {context.recipe.applied} {context.recipe.project.version}"
 
 
 def _recipe_lines(recipe: Recipe) -> Iterator[str]:
@@ -203,13 +203,13 @@ def _recipe_lines(recipe: Recipe) -> Iterator[str]:
         yield f"{path} {sha256(recipe.root / path)}"
 
 
-def _toolkit_lines(site: BuildContext) -> Iterator[str]:
-    toolkit = site.toolkit
+def _toolkit_lines(context: BuildContext) -> Iterator[str]:
+    toolkit = context.toolkit
     yield f"CUDA {toolkit.release}"
     static_runtime = toolkit.library_folder / "libcudart_static.a"
     for path in (*toolkit.tools, *_driver_files(toolkit), static_runtime):
-        yield f"{path.name} {site.toolkit_sha256(path)}"
-    yield f"headers {_tree_digest(site, toolkit.root / 'include')}"
+        yield f"{path.name} {context.toolkit_sha256(path)}"
+    yield f"headers {_tree_digest(context, toolkit.root / 'include')}"
 
 
 def _driver_files(toolkit: Toolkit) -> Iterator[Path]:
@@ -221,20 +221,20 @@ def _driver_files(toolkit: Toolkit) -> Iterator[Path]:
     yield from sorted((toolkit.root / "nvvm" / "libdevice").glob("*.bc"))
 
 
-def _device_link_lines(site: BuildContext) -> Iterator[str]:
-    programs = site.toolkit.root / "bin"
-    runtime = site.toolkit.library_folder / "libcudadevrt.a"
+def _device_link_lines(context: BuildContext) -> Iterator[str]:
+    programs = context.toolkit.root / "bin"
+    runtime = context.toolkit.library_folder / "libcudadevrt.a"
     for path in (programs / "nvlink", programs / "crt" / "link.stub", runtime):
-        yield f"{path.name} {site.toolkit_sha256(path)}"
+        yield f"{path.name} {context.toolkit_sha256(path)}"
 
 
-def _tree_digest(site: BuildContext, folder: Path) -> str:
+def _tree_digest(context: BuildContext, folder: Path) -> str:
     digest = hashlib.sha256()
     real = folder.resolve()
     # Sorted, because a folder's order differs between file systems.
     for path in sorted(path for path in real.rglob("*") if path.is_file()):
         name = path.relative_to(real).as_posix()
-        digest.update(f"{name} {site.toolkit_sha256(path)}\n".encode())
+        digest.update(f"{name} {context.toolkit_sha256(path)}\n".encode())
     return digest.hexdigest()
 
 

@@ -82,23 +82,23 @@ def _expected_seconds(step: Step, known: Mapping[str, StepEstimate]) -> float:
 
 def build_history(plan: BuildPlan, environment: Mapping[str, str]) -> History:
     """Return the measurements of earlier builds of a recipe on this machine."""
-    return History(cache_folder(environment) / "history", str(plan.site.recipe.root))
+    return History(cache_folder(environment) / "history", str(plan.context.recipe.root))
 
 
-def _tool_files(site: BuildContext, effects: Effects) -> ToolFiles:
+def _tool_files(context: BuildContext, effects: Effects) -> ToolFiles:
     # nvcc's profile names this folder; the wheels of the index put it there, too.
-    toolkit = site.toolkit
+    toolkit = context.toolkit
     folders = [toolkit.root / "include"]
-    folders += [one.include for one in site.cuda_libraries if one.include]
+    folders += [one.include for one in context.cuda_libraries if one.include]
     libraries = [toolkit.library_folder / name for name in _RUNTIME_LIBRARIES]
     libraries = [path for path in libraries if path.is_file()]
     return ToolFiles(
         effects.runner,
         cache_folder(effects.environment) / "digests",
-        cwd=site.recipe.root,
-        objcopy=site.host.objcopy,
+        cwd=context.recipe.root,
+        objcopy=context.host.objcopy,
         headers=lambda: (path for folder in folders for path in folder.rglob("*")),
-        libraries=[*libraries, *(library.file for library in site.cuda_libraries)],
+        libraries=[*libraries, *(library.file for library in context.cuda_libraries)],
         stubs=[toolkit.root / "bin" / "crt" / "link.stub"],
     )
 
@@ -120,15 +120,15 @@ def open_farm(
         EngineUnavailableError: it does not reply, or has no worker.
         EngineRefusedError: it runs no actions, or wants credentials.
     """
-    site = plan.site
-    tools = _tool_files(site, effects)
+    context = plan.context
+    tools = _tool_files(context, effects)
     graph, wanted = plan_farm(plan, build_history(plan, effects.environment).estimates)
     lengths = graph.critical_path()
     # Lower numbers first; a tenth of a second is exact enough.
     priorities = {
         step.name: -round(10 * length) for step, length in zip(graph.steps, lengths, strict=True)
     }
-    paths = PathMap(site.recipe.root, site.folder)
+    paths = PathMap(context.recipe.root, context.folder)
     results = None
     # A farm has an action cache, and its results needn't come here. Verifying runs all steps.
     keeps = cache is not None and cache.settings.mode != "verify"

@@ -65,43 +65,43 @@ class Libraries:
 class Linker:
     """Planner of the libraries of a build; each belongs to the core of ``identity``."""
 
-    site: BuildContext
+    context: BuildContext
     identity: Identity
 
     def plan(self, objects: Mapping[Target, tuple[Path, ...]]) -> Libraries:
         """Plan one shared library per target; only the recipe's symbols are visible in it."""
-        exports = self.site.folder / "exports.map"
+        exports = self.context.folder / "exports.map"
         texts = {exports: self._version_script()}
         steps: list[Step] = []
         files = {}
         for target, paths in objects.items():
-            note = self.site.folder / f"descriptor.{target}.s"
-            cuda = self.site.toolkit.cuda_version
+            note = self.context.folder / f"descriptor.{target}.s"
+            cuda = self.context.toolkit.cuda_version
             descriptor = self.identity.descriptor((target,), cuda=cuda, shape=Shape.LIBRARY)
             texts[note] = _note_source(descriptor)
-            files[target] = self.site.folder / f"{target}-{self.site.recipe.link.library}"
+            files[target] = self.context.folder / f"{target}-{self.context.recipe.link.library}"
             steps += self._link(target, note, paths, exports, files[target])
         return Libraries(steps=tuple(steps), texts=texts, files=files)
 
     def _version_script(self) -> str:
-        symbols = "".join(f"    {symbol};\n" for symbol in self.site.recipe.interface.symbols)
+        symbols = "".join(f"    {symbol};\n" for symbol in self.context.recipe.interface.symbols)
         return f"{{\n  global:\n{symbols}  local:\n    *;\n}};\n"
 
     def _link(
         self, target: Target, note: Path, objects: tuple[Path, ...], exports: Path, library: Path
     ) -> Iterator[Step]:
         note_object = note.with_suffix(".o")
-        assemble = (str(self.site.host.compiler), "-c", str(note), "-o", str(note_object))
+        assemble = (str(self.context.host.compiler), "-c", str(note), "-o", str(note_object))
         yield self._step(f"{target} descriptor", assemble, (note,), note_object, weight=0.1)
         inputs = (*objects, note_object)
         argv = (*self._flags(target, exports), *map(str, inputs), *self._libraries())
-        link = (str(self.site.host.compiler), *argv, "-o", str(library))
-        reads = (*inputs, exports, *_user_libraries(self.site))
+        link = (str(self.context.host.compiler), *argv, "-o", str(library))
+        reads = (*inputs, exports, *_user_libraries(self.context))
         yield self._step(f"{target} link", link, reads, library, weight=1.0)
 
     def _flags(self, target: Target, exports: Path) -> tuple[str, ...]:
         # ld.so knows libraries by their SONAME across packages: each plugin has one of its own.
-        soname = f"{self.site.recipe.project.name}.{target}.{self.site.recipe.link.library}"
+        soname = f"{self.context.recipe.project.name}.{target}.{self.context.recipe.link.library}"
         # Undefined symbols would show only on the user's machine, when the plugin is opened.
         linker = ("--no-undefined", "--strip-all", "--build-id=sha1", f"--version-script={exports}")
         return (
@@ -114,7 +114,7 @@ class Linker:
 
     def _search_path(self, target: Target) -> tuple[str, ...]:
         """Return the options by which a plugin finds the libraries of NVIDIA's wheels."""
-        recipe, used = self.site.recipe, self.site.cuda_libraries
+        recipe, used = self.context.recipe, self.context.cuda_libraries
         file = plugin_path(recipe.python.package, str(target), recipe.link.library)
         top = "/".join([".."] * file.count("/"))
         folders = dict.fromkeys(f"$ORIGIN/{top}/{library.place}" for library in used)
@@ -124,10 +124,10 @@ class Linker:
 
     def _libraries(self) -> tuple[str, ...]:
         return (
-            *(f"-L{folder}" for folder in self.site.recipe.link.library_folders),
-            f"-L{self.site.toolkit.library_folder}",
-            *(f"-l{name}" for name in self.site.recipe.link.libraries),
-            *(str(library.file) for library in self.site.cuda_libraries),
+            *(f"-L{folder}" for folder in self.context.recipe.link.library_folders),
+            f"-L{self.context.toolkit.library_folder}",
+            *(f"-l{name}" for name in self.context.recipe.link.libraries),
+            *(str(library.file) for library in self.context.cuda_libraries),
             *_RUNTIME,
         )
 
@@ -140,24 +140,24 @@ class Linker:
         *,
         weight: float,
     ) -> Step:
-        command = self.site.command(argv)
+        command = self.context.command(argv)
         return Step(name=name, command=command, reads=reads, writes=(writes,), weight=weight)
 
 
-def check_link_libraries(site: BuildContext, runner: Runner) -> None:
+def check_link_libraries(context: BuildContext, runner: Runner) -> None:
     """Link nothing with the recipe's libraries, to find missing ones before all compiles.
 
     Raises:
         RecipeError: the linker doesn't find a library; the message has its lines.
     """
-    link = site.recipe.link
+    link = context.recipe.link
     if not link.libraries:
         return
     names = (f"-l{name}" for name in link.libraries)
-    folders = (f"-L{folder}" for folder in (*link.library_folders, site.toolkit.library_folder))
-    out = str(site.folder / "no-sources.so")
-    compiler = str(site.host.compiler)
-    done = runner.run(site.command((compiler, "-shared", *folders, *names, "-o", out)))
+    folders = (f"-L{folder}" for folder in (*link.library_folders, context.toolkit.library_folder))
+    out = str(context.folder / "no-sources.so")
+    compiler = str(context.host.compiler)
+    done = runner.run(context.command((compiler, "-shared", *folders, *names, "-o", out)))
     if done.returncode == 0:
         return
     missing = [name for name in link.libraries if f"-l{name}:" in f"{done.stderr}:"]
@@ -168,13 +168,13 @@ def check_link_libraries(site: BuildContext, runner: Runner) -> None:
     raise RecipeError(f"link.libraries: the linker failed\n{done.tail()}", hint=hint)
 
 
-def _user_libraries(site: BuildContext) -> tuple[Path, ...]:
+def _user_libraries(context: BuildContext) -> tuple[Path, ...]:
     """Return the files of the recipe that its libraries' names may stand for."""
-    link = site.recipe.link
+    link = context.recipe.link
     # Linker scripts and links among them name others, so the whole folders count.
     return tuple(
-        site.recipe.root / name
-        for name in site.recipe.input_files
+        context.recipe.root / name
+        for name in context.recipe.input_files
         if any(name.is_relative_to(folder) for folder in link.library_folders)
     )
 
@@ -239,7 +239,7 @@ class DeviceLinks:
 class DeviceLinker:
     """Planner of the device links of a build."""
 
-    site: BuildContext
+    context: BuildContext
     runner: Runner
 
     def plan(self, objects: Mapping[Target, tuple[Path, ...]], *, jobs: int) -> DeviceLinks:
@@ -253,7 +253,7 @@ class DeviceLinker:
         with ThreadPool(max_workers=jobs) as pool:
             links = list(pool.map(self._link, wanted, wanted.values()))
         machine_code = [link for link in links if link.target.kind is CodeKind.SASS]
-        runtime = self.site.folder / STATIC_DEVICE_RUNTIME
+        runtime = self.context.folder / STATIC_DEVICE_RUNTIME
         # PTX is linked by the driver, which has that library itself.
         steps = list(self._strip_runtime(runtime)) if machine_code else []
         files = {}
@@ -264,31 +264,31 @@ class DeviceLinker:
         return DeviceLinks(steps=tuple(steps), files=files, warnings=tuple(warnings))
 
     def _link(self, target: Target, objects: tuple[Path, ...]) -> _Link:
-        folder = self.site.folder / f"device-link-{target}"
+        folder = self.context.folder / f"device-link-{target}"
         folder.mkdir()
         argv = device_link_command(
-            self.site.toolkit,
-            self.site.compile_options,
+            self.context.toolkit,
+            self.context.compile_options,
             objects=objects,
             libraries=self._libraries(),
             target=target,
             folder=folder,
         )
         done = run_checked(
-            self.runner, self.site.command(argv, timeout=DRYRUN_SECONDS), what="nvcc --dryrun"
+            self.runner, self.context.command(argv, timeout=DRYRUN_SECONDS), what="nvcc --dryrun"
         )
-        transcript = parse_dryrun(done.stderr, folder=folder, cwd=self.site.recipe.root)
+        transcript = parse_dryrun(done.stderr, folder=folder, cwd=self.context.recipe.root)
         (made,) = transcript.steps[-1].writes
         return _Link(target=target, objects=objects, transcript=transcript, object=made)
 
     def _libraries(self) -> tuple[str, ...]:
-        link = self.site.recipe.link
+        link = self.context.recipe.link
         folders = (f"-L{folder}" for folder in link.library_folders)
         return (*folders, *(f"-l{name}" for name in link.libraries))
 
     def _device_libraries(self) -> Iterator[Path]:
         # nvlink takes device code from archives and objects, and follows no linker script.
-        link, root = self.site.recipe.link, self.site.recipe.root
+        link, root = self.context.recipe.link, self.context.recipe.root
         for folder in link.library_folders:
             archives = (root / folder / f"lib{name}.a" for name in link.libraries)
             yield from (path for path in archives if path.is_file())
@@ -308,7 +308,7 @@ class DeviceLinker:
     def _name_libraries(self, argv: Iterable[str]) -> Iterator[str]:
         """Yield nvlink's arguments with the paths of the toolkit's libraries."""
         # nvlink writes the folders that it searches into its result, and so the toolkit's place.
-        toolkit = self.site.toolkit
+        toolkit = self.context.toolkit
         roots = (toolkit.root, toolkit.root.resolve())
         for word in argv:
             library = toolkit.library_folder / f"lib{word.removeprefix('-l')}.a"
@@ -323,7 +323,7 @@ class DeviceLinker:
         # takes a minute for a large library, and fails from compute_100 on ("specified arch exceeds
         # buffer length", CUDA 13.0). For a target that no object has code for, it writes the same
         # file at once.
-        oldest = min(one for one in self.site.toolkit.targets if one.kind is CodeKind.SASS)
+        oldest = min(one for one in self.context.toolkit.targets if one.kind is CodeKind.SASS)
         nothing = step.writes[0].with_suffix(".cubin")
         swapped = (
             word if word != f"--arch={link.target}" else f"--arch={oldest}" for word in step.argv
@@ -335,7 +335,7 @@ class DeviceLinker:
         # The device link takes what it needs from CUDA's device runtime. The host's linker needs
         # that library for its registration, but not its code for a dozen targets.
         container = runtime.with_suffix(".fatbin")
-        fatbinary = self.site.toolkit.root / "bin" / "fatbinary"
+        fatbinary = self.context.toolkit.root / "bin" / "fatbinary"
         empty = NvccStep(
             kind=StepKind.FATBINARY,
             argv=(str(fatbinary), "-64", "--device-c", f"--create={container}"),
@@ -343,10 +343,10 @@ class DeviceLinker:
             writes=(container,),
         )
         section = f"--update-section=__nv_relfatbin={container}"
-        full = self.site.toolkit.library_folder / STATIC_DEVICE_RUNTIME
+        full = self.context.toolkit.library_folder / STATIC_DEVICE_RUNTIME
         exchange = NvccStep(
             kind=StepKind.EXCHANGE,
-            argv=(str(self.site.host.objcopy), section, str(full), str(runtime)),
+            argv=(str(self.context.host.objcopy), section, str(full), str(runtime)),
             reads=(container,),
             writes=(runtime,),
         )
@@ -354,7 +354,7 @@ class DeviceLinker:
             yield self._step(f"device runtime/{step.kind.value}", step, {})
 
     def _step(self, name: str, step: NvccStep, environment: Mapping[str, str]) -> Step:
-        command = self.site.command(step.argv, environment=environment)
+        command = self.context.command(step.argv, environment=environment)
         return step_from_nvcc(step, command, name=name, key=name)
 
 

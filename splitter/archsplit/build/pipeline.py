@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from archsplit.wheels.writer import WheelDraft
 
 
-def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release:
+def build_recipe(request: BuildRequest, effects: Effects, *, out: Path) -> Release:
     """Build the wheels and their report into ``out``; all files or none.
 
     Raises:
@@ -89,7 +89,7 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
     """
     with (
         open_session(effects) as session,
-        plan_build(order, effects, session=session) as plan,
+        plan_build(request, effects, session=session) as plan,
         output_dir(out) as folder,
         temporary_dir(folder) as staging,
     ):
@@ -98,8 +98,8 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
         _refuse_split(folder)
         compile_plan(plan, effects, session)
         effects.progress.begin_stage("tagging wheels", 0, "Tagged the wheels")
-        origins = read_origins(plan.site)
-        judge = open_tag_judge(effects, plan.site.folder)
+        origins = read_origins(plan.context)
+        judge = open_tag_judge(effects, plan.context.folder)
         if len(plan.targets) not in {0, len(plan.identity.targets)}:
             effects.progress.note(
                 f"a part of a release: {len(plan.targets)} of {len(plan.identity.targets)} targets."
@@ -112,11 +112,11 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
             )
         report = _report(plan, _write_wheels(plan, origins, judge, effects, staging))
         # Limits belong to policies: a release may be as large as its targets need.
-        if policy := plan.site.recipe.policy:
-            report.together_with(folder).check_budget(policy, plan.site.recipe.applied)
+        if policy := plan.context.recipe.policy:
+            report.together_with(folder).check_budget(policy, plan.context.recipe.applied)
         names = [wheel.file for wheel in report.wheels]
         effects.progress.begin_stage("checking all wheels", 0, "Checked all wheels")
-        with temporary_dir(plan.site.folder) as scratch:
+        with temporary_dir(plan.context.folder) as scratch:
             written = read_wheel_set(
                 staging, scratch, platforms=judge.platforms, identity=plan.identity
             )
@@ -163,7 +163,7 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
     Raises:
         ArchsplitError: a command failed, or a library is not the planned one.
     """
-    for line in (*map(str, plan.site.tried), *fold_warnings(plan.warnings)):
+    for line in (*map(str, plan.context.tried), *fold_warnings(plan.warnings)):
         effects.progress.note(line)
     for path, text in plan.texts.items():
         write_file(path, text)
@@ -187,7 +187,7 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
     for text in fold_warnings(step.output for step in done if step.output):
         effects.progress.note(text)
     for target, library in plan.libraries.items():
-        symbols = plan.site.recipe.interface.symbols
+        symbols = plan.context.recipe.interface.symbols
         check_library(library, target, identity=plan.identity, symbols=symbols)
 
 
@@ -206,7 +206,7 @@ def _execute_here(
     found = find_pool(effects.environment, jobs=effects.jobs, memory=effects.memory)
     for text in found.notes:
         effects.progress.note(text)
-    root, private = plan.site.recipe.root, plan.site.folder
+    root, private = plan.context.recipe.root, plan.context.folder
     graph, step_cache = plan.graph, None
     if session is not None:
         graph, step_cache = session.begin(plan.graph, cwd=root, private=private)
@@ -243,17 +243,17 @@ def _write_wheels(
     plan: BuildPlan, origins: Origins, judge: PlatformTagCache, effects: Effects, folder: Path
 ) -> tuple[ReleaseWheel, ...]:
     packer = WheelPlanner(
-        recipe=plan.site.recipe,
+        recipe=plan.context.recipe,
         identity=_with_digests(plan.identity, plan.libraries),
         generator=f"archsplit {__version__}",
-        plugin_requires=plan.site.plugin_requires,
+        plugin_requires=plan.context.plugin_requires,
     )
     drafts = list(_drafts(plan, packer, judge, effects))
     effects.progress.begin_stage("writing wheels", len(drafts), "Wrote {} wheels")
     paths = write_wheels(
         folder,
-        [add_bill(draft, origins, epoch=plan.site.epoch) for _, draft in drafts],
-        epoch=plan.site.epoch,
+        [add_bill(draft, origins, epoch=plan.context.epoch) for _, draft in drafts],
+        epoch=plan.context.epoch,
         threads=effects.jobs,
         on_written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
     )
@@ -285,7 +285,7 @@ def _with_digests(identity: Identity, libraries: Mapping[Target, Path]) -> Ident
 def _drafts(
     plan: BuildPlan, packer: WheelPlanner, judge: PlatformTagCache, effects: Effects
 ) -> Iterator[tuple[Plugin | Literal["core", "meta"], WheelDraft]]:
-    policy = plan.site.recipe.targets.manylinux
+    policy = plan.context.recipe.targets.manylinux
     tags = []
     for target, library in plan.libraries.items():
         tags.append(judge.promised({library.name: library}, plan.identity.provided, policy))
@@ -294,13 +294,13 @@ def _drafts(
     if plan.core:
         # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
-        loader = copy_loader(folder=plan.site.folder, machine=machine)
+        loader = copy_loader(folder=plan.context.folder, machine=machine)
         platforms = judge.promised(packer.core_libraries(loader), (), policy)
         # The core of a part is the same on all machines, whichever targets they build.
         if len(tags) == len(plan.identity.targets):
             platforms = core_platforms(platforms, tags)
         yield "core", packer.core(loader, platforms)
-        if plan.site.recipe.install.mode == "meta":
+        if plan.context.recipe.install.mode == "meta":
             yield "meta", packer.meta()
 
 
@@ -311,19 +311,19 @@ def _report(plan: BuildPlan, wheels: tuple[ReleaseWheel, ...]) -> Release:
         build_id=plan.identity.build_id,
         interface_hash=plan.identity.interface_hash,
         wheels=tuple(sorted(wheels, key=lambda entry: entry.file)),
-        build=BuildDetails(epoch=plan.site.epoch, targets=tuple(plan.identity.targets)),
+        build=BuildDetails(epoch=plan.context.epoch, targets=tuple(plan.identity.targets)),
     )
 
 
-def build_cuda_majors(order: BuildRequest, effects: Effects, *, out: Path) -> CudaReleases:
+def build_cuda_majors(request: BuildRequest, effects: Effects, *, out: Path) -> CudaReleases:
     """Build the releases of all majors of a recipe, and the front package; all files or none.
 
     Raises:
         ToolNotFoundError: no toolkit of a major was found.
         ArchsplitError: see `build_recipe`.
     """
-    recipe = order.recipe
-    toolkits = find_recipe_toolkits(recipe, order.nvcc, effects)
+    recipe = request.recipe
+    toolkits = find_recipe_toolkits(recipe, request.nvcc, effects)
     for major, toolkit in sorted(toolkits.items()):
         if left_out := [str(one) for one in recipe.release if one not in toolkit.targets]:
             effects.progress.note(
@@ -331,7 +331,7 @@ def build_cuda_majors(order: BuildRequest, effects: Effects, *, out: Path) -> Cu
             )
 
     def write(major: int, folder: Path) -> Release:
-        part = replace(order, cuda_major=major, nvcc=(toolkits[major].nvcc,))
+        part = replace(request, cuda_major=major, nvcc=(toolkits[major].nvcc,))
         return build_recipe(part, effects, out=folder)
 
     return write_cuda_releases(

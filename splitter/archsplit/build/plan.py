@@ -85,7 +85,7 @@ class BuildPlan:
         warnings: the warnings of ``nvcc --dryrun``, and one for a version with today's date.
     """
 
-    site: BuildContext
+    context: BuildContext
     identity: Identity
     targets: tuple[Target, ...]
     core: bool
@@ -98,7 +98,7 @@ class BuildPlan:
 
 @contextlib.contextmanager
 def plan_build(
-    order: BuildRequest,
+    request: BuildRequest,
     effects: Effects,
     *,
     session: CacheSession | None = None,
@@ -113,34 +113,34 @@ def plan_build(
     Raises:
         ArchsplitError: the recipe, a tool or a target is not usable.
     """
-    with open_site(order, effects) as site:
-        targets = select_targets(site.recipe, order.targets)
-        identity = identify(site, version=__version__)
-        root = site.recipe.root
-        units = None if session is None else session.open_objects(root, site.environment)
+    with open_context(request, effects) as context:
+        targets = select_targets(context.recipe, request.targets)
+        identity = identify(context, version=__version__)
+        root = context.recipe.root
+        units = None if session is None else session.open_objects(root, context.environment)
         compiler = Compiler(
-            site=site,
+            context=context,
             runner=effects.runner,
             units=units,
             keeps_text=keeps_text and effects.engine is None,
         )
         # Without plugins a core links none.
         if targets:
-            check_link_libraries(site, effects.runner)
+            check_link_libraries(context, effects.runner)
         objects = compiler.plan(targets, jobs=effects.jobs)
-        linker = DeviceLinker(site=site, runner=effects.runner)
+        linker = DeviceLinker(context=context, runner=effects.runner)
         links = linker.plan(objects.relocatable, jobs=effects.jobs)
         inputs = {
             target: (*files, *links.files.get(target, ()))
             for target, files in objects.files.items()
         }
-        libraries = Linker(site=site, identity=identity).plan(inputs)
-        dated = _date_warnings(order, effects, identity)
+        libraries = Linker(context=context, identity=identity).plan(inputs)
+        dated = _date_warnings(request, effects, identity)
         yield BuildPlan(
-            site=site,
+            context=context,
             identity=identity,
             targets=targets,
-            core=order.core,
+            core=request.core,
             graph=Graph(steps=objects.steps + links.steps + libraries.steps),
             texts={**objects.texts, **libraries.texts},
             libraries={target: libraries.files[target] for target in targets},
@@ -149,42 +149,42 @@ def plan_build(
         )
 
 
-def requested_recipe(order: BuildRequest, effects: Effects) -> Recipe:
+def requested_recipe(request: BuildRequest, effects: Effects) -> Recipe:
     """Return the recipe of a request with its policy applied.
 
     Raises:
         UsageError: the recipe has no such policy or major of CUDA.
     """
-    recipe = order.recipe
-    check_cuda_major(recipe, order.cuda_major)
-    if order.policy is not None:
-        recipe = apply_policy(recipe, order.policy, day=build_date(effects.environment))
-    if order.is_release and order.targets is not None:
-        kept = frozenset(select_targets(recipe, order.targets))
+    recipe = request.recipe
+    check_cuda_major(recipe, request.cuda_major)
+    if request.policy is not None:
+        recipe = apply_policy(recipe, request.policy, day=build_date(effects.environment))
+    if request.is_release and request.targets is not None:
+        kept = frozenset(select_targets(recipe, request.targets))
         # nvcc still gets the whole list, so that device code is the same as in a whole release.
         recipe = replace(recipe, targets=keep_targets(recipe, kept).targets)
     return recipe
 
 
 @contextlib.contextmanager
-def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
+def open_context(request: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
     """Find the tools for a recipe; yield the context of its build.
 
     Raises:
         ArchsplitError: the recipe or a tool is not usable.
     """
-    recipe = requested_recipe(order, effects)
-    tried = find_toolkit(effects, single_nvcc(order.nvcc))
+    recipe = requested_recipe(request, effects)
+    tried = find_toolkit(effects, single_nvcc(request.nvcc))
     toolkit = choose_toolkit(tried)
-    if order.cuda_major is not None:
-        _check_major(toolkit, order.cuda_major)
+    if request.cuda_major is not None:
+        _check_major(toolkit, request.cuda_major)
         # A core without any plugin would look like a release.
         if toolkit.targets.isdisjoint(recipe.targets.all):
             raise TargetError(
                 f"CUDA {toolkit.release} ({toolkit.nvcc}) can't compile any target of the recipe",
                 hint="use another toolkit with --nvcc, or take its major out of cuda.majors",
             )
-        recipe = select_cuda_major(recipe, order.cuda_major, toolkit.targets)
+        recipe = select_cuda_major(recipe, request.cuda_major, toolkit.targets)
     # All targets of the release, also those that are not built now: nvcc compiles for all.
     toolkit.check_targets(recipe.release)
     cross = "" if effects.machine == platform.machine() else effects.machine
@@ -241,9 +241,9 @@ def _check_major(toolkit: Toolkit, major: int) -> None:
         )
 
 
-def _date_warnings(order: BuildRequest, effects: Effects, identity: Identity) -> tuple[str, ...]:
+def _date_warnings(request: BuildRequest, effects: Effects, identity: Identity) -> tuple[str, ...]:
     # A release's version is written in the recipe, so the date doesn't matter.
-    if order.policy is None or has_epoch(effects.environment):
+    if request.policy is None or has_epoch(effects.environment):
         return ()
     return (
         f"SOURCE_DATE_EPOCH is not set: {identity.version} has today's date, and the same build"

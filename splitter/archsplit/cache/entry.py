@@ -76,20 +76,20 @@ def _by_name(parts: Iterable[KeyComponent]) -> dict[str, list[str]]:
     return found
 
 
-def _difference(name: str, was: list[str], now: list[str]) -> str:
-    if not was:
-        return f"{name} is new: {_shown(now)}"
-    if not now:
-        return f"{name} is gone: {_shown(was)}"
-    gone = [value for value in was if value not in now]
-    come = [value for value in now if value not in was]
+def _difference(name: str, old: list[str], new: list[str]) -> str:
+    if not old:
+        return f"{name} is new: {_values_text(new)}"
+    if not new:
+        return f"{name} is gone: {_values_text(old)}"
+    removed = [value for value in old if value not in new]
+    added = [value for value in new if value not in old]
     # Only added, or only removed: the other half would be noise.
-    if bool(gone) != bool(come):
-        return f"{name} is {'new' if come else 'gone'}: {_shown(come or gone)}"
-    return f"{name}: {_shown(come or now)}, before {_shown(gone or was)}"
+    if bool(removed) != bool(added):
+        return f"{name} is {'new' if added else 'gone'}: {_values_text(added or removed)}"
+    return f"{name}: {_values_text(added or new)}, before {_values_text(removed or old)}"
 
 
-def _shown(values: list[str]) -> str:
+def _values_text(values: list[str]) -> str:
     short = [value[:12] if _is_digest(value) else value for value in values]
     return " ".join(short) or "nothing"
 

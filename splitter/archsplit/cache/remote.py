@@ -282,8 +282,8 @@ class Remotes:
             self.disable(name, _reason(error))
         else:
             # A hit has most likely saved more time than it took: only misses count as slow.
-            lost = time.monotonic() - began if answer is None else 0.0
-            self._answers.setdefault(name, []).append(lost)
+            waited = time.monotonic() - began if answer is None else 0.0
+            self._answers.setdefault(name, []).append(waited)
             return answer
         finally:
             self._budget.stop_waiting()

@@ -142,14 +142,14 @@ def _majors_build(recipe: Recipe, arguments: argparse.Namespace) -> Build:
     """Return the build of a release for each CUDA major."""
     from archsplit.build.pipeline import build_cuda_majors
 
-    given = {
+    chosen = {
         "--no-core": arguments.no_core,
         "--core-only": arguments.core_only,
         "--targets": arguments.targets is not None,
         "--release": arguments.release,
         "--variants": arguments.variants,
     }
-    if wrong := [name for name, is_given in given.items() if is_given]:
+    if wrong := [name for name, is_given in chosen.items() if is_given]:
         raise UsageError(
             f"{wrong[0]} is for one release, and this recipe makes one for each CUDA major",
             hint="choose the major, such as --cuda 12",
@@ -196,8 +196,8 @@ def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
     nvcc = single_nvcc(arguments.nvcc)
     with options.effects(console, quiet=arguments.quiet) as outer:
         # The command's compilers read the cache's mode from the environment.
-        given = {} if arguments.cache is None else {"ARCHSPLIT_CACHE": arguments.cache}
-        effects = dataclasses.replace(outer, environment={**outer.environment, **given})
+        chosen = {} if arguments.cache is None else {"ARCHSPLIT_CACHE": arguments.cache}
+        effects = dataclasses.replace(outer, environment={**outer.environment, **chosen})
         report = split_by_recipe(recipe, effects, out=arguments.out, targets=targets, nvcc=nvcc)
     if arguments.variants:
         write_split_variants(report, arguments.out, console)

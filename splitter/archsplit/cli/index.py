@@ -66,18 +66,18 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         from archsplit.release.merge import require_all_cells
 
         require_all_cells((path for path in arguments.add if path.is_dir()), arguments.without)
-    given = (arguments.add, arguments.prune, arguments.yank, arguments.unyank)
+    chosen = (arguments.add, arguments.prune, arguments.yank, arguments.unyank)
     # An ignored reason would be missing on the pages, unnoticed.
     if arguments.reason and not arguments.yank:
         raise UsageError("--reason needs --yank")
-    if any(given) or not arguments.check:
+    if any(chosen) or not arguments.check:
         _update(arguments, console)
     if arguments.check:
         wheels = check_index(open_folder(arguments.folder))
         if not arguments.json:
             _print(f"{count_text(wheels, 'wheel matches', 'wheels match')} the pages of the index")
         # After a change its own document was printed; a second one would be no valid JSON.
-        elif not any(given):
+        elif not any(chosen):
             _print(json.dumps({"schema": _SCHEMA, "wheels": wheels, "sound": True}, indent=2))
     return 0
 
@@ -168,7 +168,7 @@ def _as_text(done: IndexUpdate, change: IndexChange) -> str:
     lines += [
         f"{'restored' if name in done.restored else 'was there'} {name}" for name in done.unchanged
     ]
-    lines += [f"pruned {release}" for one in done.gone for release in one.releases]
+    lines += [f"pruned {release}" for one in done.pruned for release in one.releases]
     if done.size is not None and done.wheels is not None:
         lines.append(f"the index has {count_text(done.wheels, 'wheel')}, {short_size(done.size)}")
     if done.waiting:
@@ -182,7 +182,7 @@ def _as_json(folder: IndexFolder, done: IndexUpdate) -> str:
         "added": done.added,
         "known": done.unchanged,
         "restored": done.restored,
-        "pruned": [[str(release) for release in one.releases] for one in done.gone],
+        "pruned": [[str(release) for release in one.releases] for one in done.pruned],
         "waiting": done.waiting,
         "wheels": done.wheels,
         "bytes": done.size,

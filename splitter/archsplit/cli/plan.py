@@ -78,11 +78,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _as_text(plan: BuildPlan) -> str:
-    toolkit = plan.site.toolkit
+    toolkit = plan.context.toolkit
     lines = [
         f"{plan.identity.package} {plan.identity.version}, build {plan.identity.build_id[:16]}",
         f"CUDA {toolkit.release} from {toolkit.origin} ({toolkit.nvcc})",
-        f"{plan.site.host.versions[0]} ({plan.site.host.compiler})",
+        f"{plan.context.host.versions[0]} ({plan.context.host.compiler})",
         f"targets: {', '.join(map(str, plan.targets))}",
         "private folder: $BUILD; files written before the first step:",
         *(f"   {_shown(str(path), plan)}" for path in plan.texts),
@@ -100,7 +100,7 @@ def _distributions(plan: BuildPlan) -> list[str]:
     from archsplit.wheels.filename import ALL_EXTRA
 
     plugins = [plan.identity.targets[str(target)] for target in plan.targets]
-    meta = plan.site.recipe.install.mode == "meta"
+    meta = plan.context.recipe.install.mode == "meta"
     names = [plan.identity.distribution, *plugins]
     return [*names, f"{plan.identity.distribution}-{ALL_EXTRA}"] if meta else names
 
@@ -127,7 +127,7 @@ def _as_json(plan: BuildPlan) -> str:
         "project": plan.identity.package,
         "version": plan.identity.version,
         "build_id": plan.identity.build_id,
-        "toolkit": plan.site.toolkit.release,
+        "toolkit": plan.context.toolkit.release,
         "targets": [str(target) for target in plan.targets],
         "texts": {_shown(str(path), plan): text for path, text in plan.texts.items()},
         "path": _search_path(plan),
@@ -139,10 +139,10 @@ def _as_json(plan: BuildPlan) -> str:
 
 def _shown_path(path: Path, plan: BuildPlan) -> str:
     # As in the commands, which run in the recipe's folder.
-    root = plan.site.recipe.root
+    root = plan.context.recipe.root
     return _shown(str(path.relative_to(root) if path.is_relative_to(root) else path), plan)
 
 
 def _shown(text: str, plan: BuildPlan) -> str:
     # The private folder's name is new each time, and gone when this is read.
-    return text.replace(str(plan.site.folder), "$BUILD")
+    return text.replace(str(plan.context.folder), "$BUILD")

@@ -83,8 +83,8 @@ class VerbParser(argparse.ArgumentParser):
             UsageError: always.
         """
         found = ((re.fullmatch(pattern, message), text) for pattern, text in _MESSAGES)
-        said = next((match.expand(text) for match, text in found if match), message)
-        raise UsageError(said, hint=f"{_HELP} {self.prog.partition(' ')[2]}".rstrip())
+        text = next((match.expand(text) for match, text in found if match), message)
+        raise UsageError(text, hint=f"{_HELP} {self.prog.partition(' ')[2]}".rstrip())
 
     def _check_value(self, action: argparse.Action, value: str) -> None:
         choices = list(action.choices or (value,))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from archsplit.scheduler.outcome import FinishedStep
     from archsplit.system.process import Command
 
-_OBJECT, _RELOCATABLE, _LISTED = "object", "relocatable", "listed"
+_OBJECT, _RELOCATABLE, _INCLUDES = "object", "relocatable", "includes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,30 +66,30 @@ class CachedUnit:
 
     Attributes:
         objects: those that are in place, by target.
-        listed: the files that its host's side includes, but for the system's.
+        includes: the files that its host code includes, without the system's.
         output: the warnings.
     """
 
     objects: Mapping[str, UnitObjects]
-    listed: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
     output: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceUnit:
-    """A source that is compiled now, to be known the next time.
+    """A source that is compiled now, and stored in the cache afterwards.
 
     Attributes:
         name: what the names of its steps begin with.
         source: absolute.
         request: what is asked of nvcc.
         objects: what the steps make, by target.
-        view: the command by which the host's compiler reads the source.
-        rule: the rule for make that it has left.
+        host_step: the command by which the host compiler reads the source.
+        depfile: the depfile that this command wrote.
         texts: preprocessed texts, all of them.
         tools: programs beside nvcc's own, absolute.
         environment: what the steps see.
-        listed: as for `CachedUnit`.
+        includes: as for `CachedUnit`.
         output: of the tools that ran while it was planned.
     """
 
@@ -97,17 +97,17 @@ class SourceUnit:
     source: Path
     request: CompileRequest
     objects: Mapping[str, UnitObjects]
-    view: tuple[str, ...]
-    rule: Path
+    host_step: tuple[str, ...]
+    depfile: Path
     texts: tuple[Path, ...]
     tools: tuple[str, ...]
     environment: Mapping[str, str]
-    listed: tuple[str, ...]
+    includes: tuple[str, ...]
     output: str
 
 
 class ObjectCache:
-    """Knows what earlier builds have made of a recipe's sources.
+    """Cache of the objects that earlier builds have made of a recipe's sources.
 
     Args:
         cache: where results are.
@@ -116,7 +116,7 @@ class ObjectCache:
         version: archsplit's own, which decides how steps are changed.
 
     Attributes:
-        saved: the CPU seconds that each object that was known would have taken.
+        saved: CPU seconds that each cached object saved.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class ObjectCache:
         )
 
     def restore(self, request: CompileRequest, targets: Sequence[str], folder: Path) -> CachedUnit:
-        """Put the objects in place that are known, in a folder that is there.
+        """Write the cached objects into an existing folder.
 
         Threads may do that for several sources at a time: a remote store takes its time.
         """
@@ -180,7 +180,7 @@ class ObjectCache:
         self.saved += [found[target].cpu_seconds for target in objects]
         return CachedUnit(
             objects=objects,
-            listed=_merged(_listed(found[target]) for target in objects),
+            includes=_merged(_includes(found[target]) for target in objects),
             output=_merged([found[target].stdout, found[target].stderr] for target in objects),
         )
 
@@ -199,8 +199,8 @@ class ObjectCache:
     ) -> None:
         """Store what the unit's steps have made, which all went well."""
         lookup = self._lookups.get(unit.request.key)
-        ran = (step.command.argv for step in steps)
-        commands = (unit.view, *(argv for argv in ran if argv[0] not in unit.tools))
+        step_argv = (step.command.argv for step in steps)
+        commands = (unit.host_step, *(argv for argv in step_argv if argv[0] not in unit.tools))
         stdout = "".join(done.stdout for done in finished)
         stderr = unit.output + "".join(done.stderr for done in finished)
         if (
@@ -212,9 +212,9 @@ class ObjectCache:
         saved = sum(step_cache.saved_by.get(step.name, 0.0) for step in steps)
         done = CompletedCompile(
             outputs={target: _files(each) for target, each in unit.objects.items()},
-            notes={target: _notes(each, unit.listed) for target, each in unit.objects.items()},
+            notes={target: _notes(each, unit.includes) for target, each in unit.objects.items()},
             texts=unit.texts,
-            host_depfiles=(unit.rule, *_host_depfiles(commands)),
+            host_depfiles=(unit.depfile, *_host_depfiles(commands)),
             commands=commands,
             tools=unit.tools,
             environment=unit.environment,
@@ -237,8 +237,8 @@ def _files(made: UnitObjects) -> dict[str, Path]:
     return {path.name: path for path in paths}
 
 
-def _notes(made: UnitObjects, listed: tuple[str, ...]) -> dict[str, str]:
-    notes = {_OBJECT: made.linked.name, _LISTED: "\0".join(listed)}
+def _notes(made: UnitObjects, includes: tuple[str, ...]) -> dict[str, str]:
+    notes = {_OBJECT: made.linked.name, _INCLUDES: "\0".join(includes)}
     if made.relocatable is not None:
         notes[_RELOCATABLE] = made.relocatable.name
     return notes
@@ -264,8 +264,8 @@ def _write_objects(found: CachedResult, folder: Path) -> UnitObjects | None:
     )
 
 
-def _listed(found: CachedResult) -> tuple[str, ...]:
-    return tuple(filter(None, found.notes.get(_LISTED, "").split("\0")))
+def _includes(found: CachedResult) -> tuple[str, ...]:
+    return tuple(filter(None, found.notes.get(_INCLUDES, "").split("\0")))
 
 
 def _merged(texts: Iterable[Iterable[str]]) -> tuple[str, ...]:
@@ -281,7 +281,7 @@ class CompilePass:
         folder: the name of its part of the private folder.
         release: all targets on the command line of nvcc.
         targets: those that are wanted.
-        request: what its results are known by; None where nothing shall be known.
+        request: the key of its results; None without a cache.
         cached: the objects that are in place.
     """
 
@@ -309,23 +309,23 @@ class PassOutput:
     """The planned steps of a call of nvcc.
 
     Attributes:
-        view: the step by which the host's compiler reads the source.
-        listing: a command that does the same, and lists in the depfile ``rule`` what it reads.
+        host_step: the step by which the host compiler reads the source.
+        depfile_step: a command that does the same, and writes ``depfile``.
         texts: files that must be there before the steps, with their content.
-        listed: what was listed.
-        unit: how it can be known the next time; None where it can't.
+        includes: the files in the depfile.
+        unit: the source for the cache; None without a cache.
         is_unreadable: whether the host's compiler couldn't read the source.
     """
 
     compile_pass: CompilePass
     shards: TargetObjects
-    view: NvccStep
-    listing: Command
-    rule: Path
+    host_step: NvccStep
+    depfile_step: Command
+    depfile: Path
     environment: Mapping[str, str]
     texts: Mapping[Path, str]
     warnings: tuple[str, ...]
-    listed: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
     unit: SourceUnit | None = None
     is_unreadable: bool = False
 
@@ -351,9 +351,9 @@ class PassOutput:
     def without_preprocessing(self, output: str) -> PassOutput:
         """Return the part once its source has been preprocessed, which printed ``output``."""
         # Without CUDA the source is read by the compile itself.
-        if self.view.kind is not StepKind.PREPROCESS:
+        if self.host_step.kind is not StepKind.PREPROCESS:
             return self
-        steps = tuple(step for step in self.shards.steps if step.writes != self.view.writes)
+        steps = tuple(step for step in self.shards.steps if step.writes != self.host_step.writes)
         warnings = (*self.warnings, *filter(None, [output.rstrip()]))
         return replace(self, shards=replace(self.shards, steps=steps), warnings=warnings)
 

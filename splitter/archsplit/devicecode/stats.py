@@ -121,9 +121,9 @@ def template_changes(kernels: Iterable[SizeChange]) -> tuple[SizeChange, ...]:
 
 
 def _sum_template(name: str, changes: list[SizeChange]) -> SizeChange:
-    went = Counter(change.target for change in changes if not change.new)
-    came = Counter(change.target for change in changes if not change.old)
-    renamed = (went & came).total()
+    removed = Counter(change.target for change in changes if not change.new)
+    added = Counter(change.target for change in changes if not change.old)
+    renamed = (removed & added).total()
     notes = [f"{len(changes) - renamed} kernels"] if len(changes) > 1 + renamed else []
     notes += [f"{renamed} renamed"] if renamed else []
     targets = sorted({change.target for change in changes})

@@ -260,9 +260,9 @@ def _session() -> requests.Session:
 
         def get_redirect_target(self, resp: requests.Response) -> str | None:
             target = super().get_redirect_target(resp)
-            here, there = urlsplit(str(resp.url)), urlsplit(target or "")
-            stays = not there.hostname or (there.hostname, there.port) == (here.hostname, here.port)
-            return target if stays else None
+            old, new = urlsplit(str(resp.url)), urlsplit(target or "")
+            is_same_host = not new.hostname or (new.hostname, new.port) == (old.hostname, old.port)
+            return target if is_same_host else None
 
     return OneHost()
 

@@ -84,7 +84,7 @@ class IndexState:
     projects: Mapping[str, IndexPage]
     same: Mapping[str, bool]
 
-    def standing(self, name: str) -> NameStatus:
+    def status(self, name: str) -> NameStatus:
         """Return the owner of a name, as far as the index shows one."""
         project = self.projects[name]
         if not project.exists:
@@ -100,7 +100,7 @@ class UploadStep:
 
     artifact: Artifact
     action: Action
-    standing: NameStatus
+    status: NameStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ class PublishPlan:
     @property
     def new_names(self) -> tuple[str, ...]:
         """Projects that the uploads register, in order."""
-        new = (step for step in self.uploads if step.standing is NameStatus.NEW)
+        new = (step for step in self.uploads if step.status is NameStatus.NEW)
         return tuple(dict.fromkeys(step.artifact.project for step in new))
 
 
@@ -161,7 +161,7 @@ def plan_publish(
     ranked = sorted(release.artifacts, key=lambda one: _rank(one, state))
     ordered = [one for one in ranked if not only or one.project in only]
     steps = [
-        UploadStep(artifact=one, action=_action(one, state), standing=state.standing(one.project))
+        UploadStep(artifact=one, action=_action(one, state), status=state.status(one.project))
         for one in ordered
     ]
     left_out = [one for one in ranked if one not in ordered]
@@ -182,7 +182,7 @@ def plan_publish(
 
 def _rank(one: Artifact, state: IndexState) -> tuple[int, int, str, str]:
     """Sort key: existing projects first; a refusal then costs no new name."""
-    doubt = [NameStatus.TAKEN, NameStatus.YOURS, NameStatus.NEW].index(state.standing(one.project))
+    doubt = [NameStatus.TAKEN, NameStatus.YOURS, NameStatus.NEW].index(state.status(one.project))
     return ORDER.index(one.role), doubt, one.project, one.path.name
 
 
@@ -273,7 +273,7 @@ def _wheel_key(file: str) -> tuple[Version, BuildTag, frozenset[Tag]] | None:
 def _notes(
     release: UploadRelease, steps: list[UploadStep], state: IndexState, rules: Rules
 ) -> Iterator[str]:
-    if taken := {step.artifact.project for step in steps if step.standing is NameStatus.TAKEN}:
+    if taken := {step.artifact.project for step in steps if step.status is NameStatus.TAKEN}:
         names = ", ".join(sorted(taken))
         yield f"on the index already: {names}; only the upload shows whether you have permission"
     for name, project in sorted(state.projects.items()):
@@ -384,7 +384,7 @@ def _file(step: UploadStep) -> dict[str, object]:
         "size": one.size,
         "sha256": one.sha256,
         "action": step.action.value,
-        "name": step.standing.value,
+        "name": step.status.value,
         "attestations": [path.name for path in one.attestations],
     }
 
@@ -434,6 +434,6 @@ def _action_text(step: UploadStep) -> str:
         return "on the index"
     if step.action is Action.STOP:
         return "CONFLICT"
-    new = ", a new name" if step.standing is NameStatus.NEW else ""
+    new = ", a new name" if step.status is NameStatus.NEW else ""
     signed = ", attested" if step.artifact.attestations else ""
     return f"upload{new}{signed}"

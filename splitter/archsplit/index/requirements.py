@@ -84,16 +84,16 @@ def dropped_targets(release: UploadRelease, page: IndexPage, index: Index) -> It
     last = parse_email(index.read(served.metadata_url))[0]
     before = _plugin_extras(last, core.project)
     # A pack of PTX for future GPUs has no machine that would be left without code today.
-    lost = sorted(before - now - {ALL_EXTRA, "ptx"})
-    if lost:
+    dropped = sorted(before - now - {ALL_EXTRA, "ptx"})
+    if dropped:
         # An extra may bring another extra's pack. A name that the project never registered must not
         # be required: anybody could upload it.
         own = {canonicalize_name(one.name) for one in _requirements(last)}
-        kept = ",".join(one for one in lost if f"{core.project}-{one}" in own)
+        kept = ",".join(one for one in dropped if f"{core.project}-{one}" in own)
         is_split = all(report.split is not None for report in release.reports.values())
         mend = f"`archsplit split --dropped {kept}`" if is_split else "`dropped` in the recipe"
         yield (
-            f"{core.project} {version} on the index has {','.join(lost)}, and this release lacks"
+            f"{core.project} {version} on the index has {','.join(dropped)}, and this release lacks"
             " it: `pip install -U` leaves these users without device code"
             + (f"; {mend} keeps them at {version}" if kept else "")
         )

@@ -150,9 +150,9 @@ def retry_after_seconds(headers: Mapping[str, str], now: datetime) -> float | No
     ``Retry-After`` is a number of seconds or a date (RFC 9110, 10.2.3). PyPI also sends
     ``RateLimit``: ``"project.create.user";r=0;t=55569`` has 0 requests left for 55,569 seconds.
     """
-    given = {name.lower(): text for name, text in headers.items()}
-    waits = [float(text) for text in _EXHAUSTED.findall(given.get("ratelimit", ""))]
-    after = given.get("retry-after", "")
+    by_name = {name.lower(): text for name, text in headers.items()}
+    waits = [float(text) for text in _EXHAUSTED.findall(by_name.get("ratelimit", ""))]
+    after = by_name.get("retry-after", "")
     if match := _SECONDS.fullmatch(after):
         waits.append(float(match[1]))
     # A date is the second form that RFC 9110 allows.

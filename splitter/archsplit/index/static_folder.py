@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from archsplit.index.static_model import IndexEntry
 
 LOCK = ".archsplit.lock"
-LEFT = ".archsplit-left.json"
+UNLISTED = ".archsplit-left.json"
 _PAGES = (JSON_FILE, HTML_FILE)
 _SUFFIXES = (".whl", f".whl{METADATA_SUFFIX}")
 
@@ -186,9 +186,9 @@ class IndexFolder:
                 (self.root / path).unlink(missing_ok=True)
             self.deleted.append(path)
 
-    def left(self) -> dict[str, int]:
+    def unlisted(self) -> dict[str, int]:
         """Return the time of each file's removal from all pages, in seconds since 1970."""
-        path = self.root / LEFT
+        path = self.root / UNLISTED
         if not path.exists():
             return {}
         try:
@@ -197,12 +197,12 @@ class IndexFolder:
         except (ValueError, TypeError, KeyError, AttributeError):
             return {}  # At worst some files stay for a longer time.
 
-    def remember_left(self, left: Mapping[str, int]) -> None:
+    def save_unlisted(self, unlisted: Mapping[str, int]) -> None:
         """Write the times since which no page lists a file; see `left`."""
         # An index without waiting files gets no extra file.
-        if left or (self.root / LEFT).exists():
-            text = json.dumps({"schema": 1, "left": dict(sorted(left.items()))}, indent=1)
-            write_file(self.root / LEFT, f"{text}\n", private=self.scratch)
+        if unlisted or (self.root / UNLISTED).exists():
+            text = json.dumps({"schema": 1, "left": dict(sorted(unlisted.items()))}, indent=1)
+            write_file(self.root / UNLISTED, f"{text}\n", private=self.scratch)
 
     def _write(self, name: str, text: str) -> None:
         path = self.root / name

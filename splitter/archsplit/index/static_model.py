@@ -182,16 +182,16 @@ def family(
         names: the projects, on the index or not.
         known: all projects on the index.
     """
-    there, asked = frozenset(known), frozenset(names)
+    existing, requested = frozenset(known), frozenset(names)
     # The shortest owner of a name is a prefix of its other owners, and of all their plugins.
     cores = {
-        min([name, *(each for each in _owner_names(name) if each in there)], key=len)
-        for name in asked
+        min([name, *(each for each in _owner_names(name) if each in existing)], key=len)
+        for name in requested
     }
     relatives = (
-        name for name in there if name in cores or not cores.isdisjoint(_owner_names(name))
+        name for name in existing if name in cores or not cores.isdisjoint(_owner_names(name))
     )
-    return asked.union(relatives)
+    return requested.union(relatives)
 
 
 def _owner_names(name: str) -> Iterator[NormalizedName]:
@@ -282,7 +282,7 @@ def prune(
 def missing_plugins(entries: Iterable[IndexEntry]) -> tuple[str, ...]:
     """Return the missing requirements of cores, one line each, sorted."""
     known = list(entries)
-    there = {entry.release for entry in known}
+    existing = {entry.release for entry in known}
     return tuple(
         sorted(
             f"{entry.file} names {pin}, which is not there"
@@ -291,7 +291,7 @@ def missing_plugins(entries: Iterable[IndexEntry]) -> tuple[str, ...]:
             # Dependencies from other indexes are not expected here.
             if pin.project.startswith(f"{entry.release.project}-")
             and pin.version == entry.release.version
-            and pin not in there
+            and pin not in existing
         )
     )
 

@@ -186,7 +186,7 @@ class IndexUpdate:
         added: names of wheels.
         unchanged: wheels that were on their page already, with the same bytes.
         restored: unchanged wheels whose files were lost or damaged, and were copied again.
-        gone: the sets that were pruned.
+        pruned: the release sets that were removed.
         waiting: wheels that no page lists, which stay for the grace time.
         size: bytes of all listed wheels; None if not all pages were read.
         wheels: number of listed wheels; None likewise.
@@ -195,7 +195,7 @@ class IndexUpdate:
     added: tuple[str, ...]
     unchanged: tuple[str, ...]
     restored: tuple[str, ...]
-    gone: tuple[ReleaseSet, ...]
+    pruned: tuple[ReleaseSet, ...]
     waiting: tuple[str, ...]
     size: int | None
     wheels: int | None
@@ -224,17 +224,17 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
     _copy_in(new, folder)
     for one in restored:
         copy_in(one, folder)
-    gone: tuple[ReleaseSet, ...] = ()
+    pruned: tuple[ReleaseSet, ...] = ()
     if change.limits is not None:
-        gone = prune(_entries(grown), change.limits, now=change.now)
-    left = frozenset(entry.file for one in gone for entry in one.entries) | change.remove
+        pruned = prune(_entries(grown), change.limits, now=change.now)
+    left = frozenset(entry.file for one in pruned for entry in one.entries) | change.remove
     final = {name: project.without(left) for name, project in grown.items()}
     _write_pages(folder, grown, final)
     return IndexUpdate(
         added=_files(new),
         unchanged=_files(unchanged),
         restored=_files(restored),
-        gone=gone,
+        pruned=pruned,
         waiting=_delete_orphans(folder, final, change, names),
         size=None if names is not None else sum(entry.size for entry in _entries(final)),
         wheels=None if names is not None else sum(1 for _ in _entries(final)),
@@ -282,17 +282,17 @@ def _write_pages(folder: IndexFolder, grown: Projects, final: Projects) -> None:
 def _split_by_state(
     coming: Iterable[NewWheel], projects: Projects
 ) -> tuple[list[NewWheel], list[NewWheel]]:
-    there = {entry.file: entry for entry in _entries(projects)}
+    existing = {entry.file: entry for entry in _entries(projects)}
     new: dict[str, NewWheel] = {}
     unchanged: dict[str, NewWheel] = {}
     conflicts = []
     for one in coming:
         name = one.entry.file
-        before = there.get(name) or (new[name].entry if name in new else None)
+        before = existing.get(name) or (new[name].entry if name in new else None)
         if before is None:
             new[name] = one
         elif before.sha256 == one.entry.sha256:
-            unchanged |= {name: one} if name in there else {}
+            unchanged |= {name: one} if name in existing else {}
         else:
             conflicts.append(f"{name}: {before.sha256} is there, {one.entry.sha256} comes")
     # Installers have cached the old bytes and their digest, so a name is never reused.
@@ -327,8 +327,8 @@ def _check_cores(before: Projects, after: Projects) -> None:
 def _apply_yanks(projects: Projects, change: IndexChange) -> Projects:
     given: dict[IndexRelease, str | None] = {**change.yank, **dict.fromkeys(change.unyank)}
     # 1.0 and 1.0.0 are one version, to installers as well.
-    there = {_version(entry.release) for entry in _entries(projects)}
-    if unknown := {release for release in given if _version(release) not in there}:
+    existing = {_version(entry.release) for entry in _entries(projects)}
+    if unknown := {release for release in given if _version(release) not in existing}:
         raise InputError(f"{', '.join(map(str, sorted(unknown)))} is not in the index")
     named = {_version(release): reason for release, reason in given.items()}
     reasons: dict[tuple[NormalizedName, Version], str | None] = {}
@@ -372,7 +372,7 @@ def _delete_orphans(
     names: frozenset[NormalizedName] | None,
 ) -> tuple[str, ...]:
     """Delete files that no page has listed for the grace time; return the files that wait."""
-    before = folder.left()
+    before = folder.unlisted()
     left = {path: before.get(path, change.now) for path in folder.orphans(projects, names)}
     # Folders that were not searched keep what waits there: only a change of theirs lists it again.
     if names is not None:
@@ -380,7 +380,7 @@ def _delete_orphans(
     folder.delete([path for path, at in left.items() if change.now - at >= change.grace])
     waiting = {path: at for path, at in left.items() if change.now - at < change.grace}
     if waiting != before:
-        folder.remember_left(waiting)
+        folder.save_unlisted(waiting)
     return tuple(waiting)
 
 

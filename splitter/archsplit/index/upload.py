@@ -309,4 +309,4 @@ def _is_about_names(step: UploadStep, result: TwineResult) -> bool:
     """
     limits = " ".join(result.headers.values())
     is_named = "new project" in result.reply().lower() or "project.create" in limits
-    return step.standing is NameStatus.NEW and is_named
+    return step.status is NameStatus.NEW and is_named

@@ -129,8 +129,8 @@ def _inventory(request: InspectRequest, paths: Mapping[str, str], name: str) -> 
 
     If all inputs are wheels, their download counts; with loose files, the files that they install.
     """
-    wheels = {shown: Path(path) for shown, path in paths.items() if shown.endswith(_WHEEL)}
-    others = {shown: path for shown, path in paths.items() if shown not in wheels}
+    wheels = {label: Path(path) for label, path in paths.items() if label.endswith(_WHEEL)}
+    others = {label: path for label, path in paths.items() if label not in wheels}
     # Only files with the magic number of a form can hold device code.
     rows = list(others.values())
     # A task for each of 100,000 files would take longer than its work.
@@ -139,11 +139,11 @@ def _inventory(request: InspectRequest, paths: Mapping[str, str], name: str) -> 
         _forms_and_sizes, tasks, lambda task: _FILE_WORK * len(task), request.workers
     )
     found = dict(zip(others, chain.from_iterable(looks), strict=True))
-    sizes = {shown: size for shown, (_, size) in found.items()}
-    loose = sorted(shown for shown, (has_form, _) in found.items() if has_form)
+    sizes = {label: size for label, (_, size) in found.items()}
+    loose = sorted(label for label, (has_form, _) in found.items() if has_form)
     in_download = bool(wheels) and not loose
     files = map_in_processes(
-        lambda shown: _file_or_problem(open_file(Path(others[shown])), shown, request),
+        lambda label: _file_or_problem(open_file(Path(others[label])), label, request),
         loose,
         sizes.__getitem__,
         request.workers,
@@ -159,7 +159,7 @@ def _inventory(request: InspectRequest, paths: Mapping[str, str], name: str) -> 
         )
     )
     if in_download:
-        sizes |= {shown: path.stat().st_size for shown, path in wheels.items()}
+        sizes |= {label: path.stat().st_size for label, path in wheels.items()}
     installed = 0 if in_download else sum(map(_installed_size, wheels.values()))
     size = sum(sizes.values()) + installed
     return Inventory(
@@ -191,7 +191,7 @@ def _form(path: str) -> Form | None:
 
 
 def _wheel_or_problem(
-    path: Path, shown: str, request: InspectRequest, *, in_download: bool
+    path: Path, label: str, request: InspectRequest, *, in_download: bool
 ) -> list[File]:
     """Return the files of a wheel in a folder, below its name."""
     try:
@@ -199,8 +199,8 @@ def _wheel_or_problem(
     except WheelError as error:
         size = path.stat().st_size
         wheel_bytes = size if in_download else None
-        return [File(path=shown, size=size, wheel_bytes=wheel_bytes, units=(), problem=str(error))]
-    return [replace(file, path=f"{shown}/{file.path}") for file in files]
+        return [File(path=label, size=size, wheel_bytes=wheel_bytes, units=(), problem=str(error))]
+    return [replace(file, path=f"{label}/{file.path}") for file in files]
 
 
 def _installed_size(wheel: Path) -> int:

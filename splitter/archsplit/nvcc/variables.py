@@ -99,12 +99,12 @@ def query_environment(environment: Mapping[str, str]) -> dict[str, str]:
     prints ``MAKEFLAGS`` with ``-###`` if no jobserver can be reached. Compilers that are scripts
     need all other variables.
     """
-    given = {
+    kept = {
         name: text
         for name, text in environment.items()
         if name not in _MAKE_NAMES and not name.startswith(_COLLECT_PREFIX)
     }
-    return {**given, "LC_ALL": "C"}
+    return {**kept, "LC_ALL": "C"}
 
 
 def extra_outputs(environment: Mapping[str, str]) -> str:

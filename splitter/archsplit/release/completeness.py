@@ -432,9 +432,9 @@ def _role_faults(report: Release, release: WheelSet) -> Iterator[Finding]:
 
 def _holes(report: Release, release: WheelSet, demands: Requirements) -> Iterator[Finding]:
     """Find the cells of the release's matrix without wheels."""
-    here = {wheel.file for wheel in release.wheels} | {one.subject for one in release.damaged}
+    usable = {wheel.file for wheel in release.wheels} | {one.subject for one in release.damaged}
     # A wheel of the report that is missing here fills no cell.
-    present = tuple(wheel for wheel in report.wheels if wheel.file in here)
+    present = tuple(wheel for wheel in report.wheels if wheel.file in usable)
     found = hole_findings(replace(report, wheels=present), demands.without)
     # `missing-plugin` has the wheels that a core lacks.
     yield from (one for one in found if one.code == "missing-cell")

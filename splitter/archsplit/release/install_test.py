@@ -78,7 +78,7 @@ class Interpreter:
 
 
 def find_interpreters(
-    names: Sequence[WheelName], *, own: str, asked: Iterable[str], uv: tuple[str, ...], run: Run
+    names: Sequence[WheelName], *, own: str, requested: Iterable[str], uv: tuple[str, ...], run: Run
 ) -> tuple[Interpreter, ...]:
     """Return interpreters for as many cores as this machine has them for.
 
@@ -92,7 +92,7 @@ def find_interpreters(
         ToolNotFoundError: an interpreter that was named is not here.
     """
     found = list(_probe([own], run))
-    for each in asked:
+    for each in requested:
         program = _locate(each, uv, run)
         probed = list(_probe([program] if program else [], run))
         if not probed:
@@ -112,10 +112,10 @@ def find_interpreters(
     return tuple(found)
 
 
-def _locate(asked: str, uv: tuple[str, ...], run: Run) -> str:
+def _locate(requested: str, uv: tuple[str, ...], run: Run) -> str:
     """Return the path of an interpreter by its path or version; "" for none."""
     # A virtual environment that is active by accident is not a Python of the machine.
-    done = run((*uv, "python", "find", "--system", "--no-python-downloads", asked))
+    done = run((*uv, "python", "find", "--system", "--no-python-downloads", requested))
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -195,7 +195,7 @@ class Installer:
         found = find_interpreters(
             [core.name for core in self.release.cores],
             own=sys.executable,
-            asked=self.pythons,
+            requested=self.pythons,
             uv=uv,
             run=self._run,
         )

@@ -130,10 +130,10 @@ def _missing_cores(release: Release) -> Iterator[Cell]:
     pythons = dict.fromkeys((name.pythons, name.abis) for name in names)
     # Platform tags differ in the age of Linux; what counts is the machine.
     machines = dict.fromkeys(name.machine for name in names)
-    here = {(name.pythons, name.abis, name.machine) for name in names}
+    present = {(name.pythons, name.abis, name.machine) for name in names}
     for python, abi in pythons:
         for machine in machines:
             # A Python that no platform has is not a hole: the project doesn't support it.
-            if (python, abi, machine) not in here:
+            if (python, abi, machine) not in present:
                 place = f"{'.'.join(python)}-{'.'.join(abi)}-{machine}"
                 yield Cell(place=place, gpu="", missing=(release.project,))

@@ -163,11 +163,11 @@ def verify_wheel_set(
 
 def _targets(wheel: WheelFacts) -> tuple[str, ...]:
     """Return the targets of the device code that a wheel brings."""
-    held = {target for library in wheel.libraries.values() for target in library.targets}
+    targets = {target for library in wheel.libraries.values() for target in library.targets}
     # The table of a core lists images, but has no device code.
     if wheel.pack is not None and wheel.identity is None:
-        held |= {image.target for _, image in wheel.pack.images()}
-    return tuple(map(str, sorted(held)))
+        targets |= {image.target for _, image in wheel.pack.images()}
+    return tuple(map(str, sorted(targets)))
 
 
 def verify_release(

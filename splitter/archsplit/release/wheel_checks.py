@@ -68,12 +68,12 @@ def requirement_faults(
     requirements = metadata.requires_dist or []
     always = {_text(each) for each in requirements if requirement_holds(each, "")}
     for extra, wanted in sorted(expected.items()):
-        held = {_text(each) for each in requirements if requirement_holds(each, extra)}
+        required = {_text(each) for each in requirements if requirement_holds(each, extra)}
         # An extra repeats the requirements that always hold.
-        held = held - always if extra else always
-        if held != wanted:
+        required = required - always if extra else always
+        if required != wanted:
             where = f"[{extra}] " if extra else ""
-            found = f"{where}requires {', '.join(sorted(held)) or 'nothing'}"
+            found = f"{where}requires {', '.join(sorted(required)) or 'nothing'}"
             yield finding("wrong-requirement", file, found, ", ".join(sorted(wanted)))
     yield from _undeclared_extras(file, metadata, set(expected) - {""})
 
@@ -98,10 +98,10 @@ def pin_faults(file: str, metadata: Metadata, identity: Identity) -> Iterator[Fi
 def _incomplete_extras(file: str, metadata: Metadata, identity: Identity) -> Iterator[Finding]:
     for extra, plugins in sorted(plugin_extras(identity).items()):
         wanted = {identity.plugins[one] for one in plugins if one in identity.plugins}
-        held = {
+        required = {
             each.name for each in metadata.requires_dist or [] if requirement_holds(each, extra)
         }
-        for name in sorted(wanted - held):
+        for name in sorted(wanted - required):
             yield finding("incomplete-extra", file, f"[{extra}] doesn't bring {name}")
 
 

@@ -146,10 +146,10 @@ class ReapiClient:
         new = {digest: blobs[digest] for digest in blobs if digest not in self._stored}
         # Actions that start together have the same files: a whole toolkit is sent once.
         running = {self._uploads[digest] for digest in new if digest in self._uploads}
-        mine = {digest: blob for digest, blob in new.items() if digest not in self._uploads}
-        if mine:
-            upload = asyncio.create_task(self._upload_new(mine))
-            self._uploads.update(dict.fromkeys(mine, upload))
+        pending = {digest: blob for digest, blob in new.items() if digest not in self._uploads}
+        if pending:
+            upload = asyncio.create_task(self._upload_new(pending))
+            self._uploads.update(dict.fromkeys(pending, upload))
             running.add(upload)
         # A canceled action doesn't take along the others, which wait for its uploads.
         for each in running:
@@ -286,7 +286,7 @@ class ReapiClient:
         action: Digest,
         *,
         priority: int,
-        again: bool,
+        skip_cache_lookup: bool,
         wanted: list[str],
         on_stage: Callable[[int], None],
     ) -> Any:
@@ -303,7 +303,7 @@ class ReapiClient:
             "ExecuteRequest",
             instance_name=self.endpoint.instance,
             action_digest=action.message(),
-            skip_cache_lookup=again,
+            skip_cache_lookup=skip_cache_lookup,
             execution_policy=new_message("ExecutionPolicy", priority=priority),
             inline_stdout=True,
             inline_stderr=True,

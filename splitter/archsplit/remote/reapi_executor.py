@@ -147,8 +147,8 @@ class ReapiExecutor(FarmExecutor):
         if result is not None and await self._is_usable(result):
             self._add_hit()
         else:
-            again = result is not None
-            result = await self._execute(step, spec, blobs, again=again)
+            skip_cache_lookup = result is not None
+            result = await self._execute(step, spec, blobs, skip_cache_lookup=skip_cache_lookup)
             seconds = _worker_seconds(result.execution_metadata)
         stdout, stderr = await self._read_output(result)
         if result.exit_code == OTHER_TOOLS_STATUS:
@@ -237,7 +237,7 @@ class ReapiExecutor(FarmExecutor):
         spec: ActionSpec,
         blobs: dict[Digest, bytes | Path],
         *,
-        again: bool,
+        skip_cache_lookup: bool,
     ) -> Any:
         """Run an action and return its result.
 
@@ -256,7 +256,7 @@ class ReapiExecutor(FarmExecutor):
                 self._client.execute(
                     action,
                     priority=self._priorities.get(step.name, 0),
-                    again=attempt > 0 or again,
+                    skip_cache_lookup=attempt > 0 or skip_cache_lookup,
                     wanted=wanted,
                     on_stage=partial(self._on_stage, step.name),
                 )

@@ -344,7 +344,7 @@ def _grouped(files: tuple[SlimmedFile, ...]) -> Iterator[SlimmedFile]:
         )
 
 
-def _effects(effects: tuple[CoverageChange, ...], asked: Iterable[Capability]) -> FittingTable:
+def _effects(effects: tuple[CoverageChange, ...], requested: Iterable[Capability]) -> FittingTable:
     """Return the containers that serve each GPU, by their code; the GPUs asked for are first."""
     table = FittingTable(
         (
@@ -355,11 +355,11 @@ def _effects(effects: tuple[CoverageChange, ...], asked: Iterable[Capability]) -
         )
     )
     changed = {effect.capability: effect for effect in effects}
-    asked = sorted(asked)
-    for capability in asked:
+    requested = sorted(requested)
+    for capability in requested:
         if capability not in changed:
             table.add_row(_gpu_text(capability), "", "as before", "")
-    for capability in sorted(changed, key=lambda one: (one not in asked, one)):
+    for capability in sorted(changed, key=lambda one: (one not in requested, one)):
         effect = changed[capability]
         before, after = (
             ", ".join(
@@ -384,10 +384,10 @@ def _newest_ptx_text(report: SlimReport, selection: Selection) -> str:
     newest = max(
         (*selection.devices, *(target.capability for target in selection.keep)), default=None
     )
-    lost = "newer GPUs find" if newest is None else f"GPUs newer than {newest} find"
+    subject = "newer GPUs find" if newest is None else f"GPUs newer than {newest} find"
     return (
         f"--keep-ptx none saves {short_size(report.newest_ptx_bytes)} more on disk; then"
-        f" {lost} no code"
+        f" {subject} no code"
     )
 
 

@@ -398,7 +398,7 @@ class SplitPlan:
     install: str
     packs: tuple[PlannedPack, ...] | None = None
     extras: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    stays: tuple[UnmovedCode, ...] = ()
+    unmoved: tuple[UnmovedCode, ...] = ()
 
     def as_json(self) -> str:
         """Return the plan as JSON."""
@@ -420,7 +420,7 @@ class SplitPlan:
             what = f"GPUs of capability {', '.join(pack.serves)}" if pack.serves else ""
             images = f"{short_size(pack.image_bytes):>10} in {count_text(pack.images, 'image'):>12}"
             lines.append(f"{images}  {pack.pack:10} {what}".rstrip())
-        for one in self.stays:
+        for one in self.unmoved:
             lines.append(f"{one.name}: kept {count_text(one.images, 'image')}: {one.why}")
         return "\n".join(lines)
 
@@ -461,7 +461,7 @@ def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> Sp
         )
         pack_plan = plan_packs(containers, request.by, request.targets)
         packs = tuple(_planned_pack(contents, containers) for contents in pack_plan.packs)
-    return replace(plan, packs=packs, extras=planned_extras(pack_plan), stays=unmoved)
+    return replace(plan, packs=packs, extras=planned_extras(pack_plan), unmoved=unmoved)
 
 
 def _wheel_containers(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
