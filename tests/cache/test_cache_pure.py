@@ -228,17 +228,24 @@ def test_another_requests_manifest_is_refused() -> None:
         decode_manifest(encode_manifest([ROW], request="r"), request="s")
 
 
-@pytest.mark.parametrize("text", [b"[]", b"{}", b"x", b'{"request": "r", "rows": [{}]}'])
+@pytest.mark.parametrize("text", [b"[]", b"{}", b"x", b'{"request":"r","texts":[],"rows":[{}]}'])
 def test_sealed_text_without_a_manifest_is_refused(text: bytes) -> None:
     with pytest.raises(DamagedError):
         decode_manifest(seal(text), request="r")
 
 
-@pytest.mark.parametrize("row", [b'["a"]', b'["a","b","c"]', b'"ab"', b'["a",1]', b"{}", b"1"])
-def test_row_without_pairs_is_refused(row: bytes) -> None:
-    empty = b'"programs":[],"folders":[],"names":[],"shadowing":[]'
-    text = b'{"request":"r","rows":[{"files":[%s],%s}]}' % (row, empty)
-    with pytest.raises(DamagedError, match="path and a digest"):
+@pytest.mark.parametrize("texts", [b"[1]", b"[null]", b"1", b'[["ab"]]'])
+@pytest.mark.parametrize("files", [b"[0,0]", b"[]"])
+def test_a_manifest_with_other_things_than_texts_is_refused(texts: bytes, files: bytes) -> None:
+    text = b'{"request":"r","texts":%s,"rows":[[%s,[],[],[],[]]]}' % (texts, files)
+    with pytest.raises(DamagedError):
+        decode_manifest(seal(text), request="r")
+
+
+@pytest.mark.parametrize("files", [b"[0]", b"[0,1,0]", b"[0,2]", b'[0,"a"]', b"1", b'"ab"'])
+def test_row_without_pairs_is_refused(files: bytes) -> None:
+    text = b'{"request":"r","texts":["a","b"],"rows":[[%s,[],[],[],[]]]}' % files
+    with pytest.raises(DamagedError):
         decode_manifest(seal(text), request="r")
 
 

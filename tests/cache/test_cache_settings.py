@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +28,7 @@ def test_environment_goes_before_file_before_defaults(tmp_path: Path) -> None:
         salt="environment",
         strict=True,
         lease=3.0,
+        is_folder_chosen=False,
     )
 
 
@@ -69,7 +69,7 @@ def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
     variables = {setting.variable: texts[setting.name] for setting in SETTINGS_TABLE}
     assert variables["ARCHSPLIT_CACHE"] == "read-only"
     assert variables["ARCHSPLIT_CACHE_DIR"] == "/store"
-    assert resolve_settings(variables, mode="off") == replace(expected, mode="off")
+    assert resolve_settings(variables, mode="off") == expected._replace(mode="off")
     assert resolve_settings(variables) == expected
     assert resolve_settings({"ARCHSPLIT_CACHE_CONFIG": str(file)}) == expected
 

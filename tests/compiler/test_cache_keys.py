@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -397,7 +396,7 @@ def test_host_compile_gets_depfile_flags(tmp_path: Path) -> None:
     for each in (assembler, own, step(tmp_path, "ptxas", str(tmp_path / "k.ii"))):
         assert with_depfile(each, tmp_path) is each
     # What reads nothing private has its list beside everything.
-    own = with_depfile(replace(plain, reads=()), tmp_path / "else")
+    own = with_depfile(plain._replace(reads=()), tmp_path / "else")
     assert Path(own.command.argv[-1]).parent == tmp_path / "else"
 
 
@@ -447,7 +446,7 @@ def test_key_of_the_writer_lacks_the_included_stub(tmp_path: Path) -> None:
     (tmp_path / "k.fatbin.c").write_text("x")
     written = str(tmp_path / "k.compute_80.cudafe1.cpp")
     flags = ("--gen_c_file_name", written)
-    made = replace(step(tmp_path, "cudafe++", *flags), writes=(Path(written),))
+    made = step(tmp_path, "cudafe++", *flags)._replace(writes=(Path(written),))
     found = step_key(made, tmp_path, debug=False)
     assert found is not None
     assert [path.name for path in found.inputs] == ["k.ii"]
@@ -625,7 +624,7 @@ def test_key_of_a_link_has_its_libraries_and_objects(tmp_path: Path) -> None:
         output.write_text("x")
         link = step(private, *argv, str(output), writes=str(output))
         found = step_key(
-            replace(link, command=replace(link.command, cwd=tmp_path)),
+            link._replace(command=link.command._replace(cwd=tmp_path)),
             private,
             debug=False,
         )

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from archsplit.cache.sealed import seal, sealed_digest
 from archsplit.cache.usage import stat_text
 from archsplit.compiler.direct_hit import SECTIONS, read_record, restore_hit, write_record
 from archsplit.compiler.machine_facts import PROGRAM_GROUP, ReplyCache
+from archsplit.system.file_lock import LockedFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +37,7 @@ def move_to(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("base", ["", "auto"])
-def test_second_source_on_another_machine_needs_no_full_lookup(
+def test_source_on_another_machine_needs_no_full_lookup(
     tmp_path: Path, toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch, base: str
 ) -> None:
     one = Project(
@@ -59,14 +61,13 @@ def test_second_source_on_another_machine_needs_no_full_lookup(
         assert KNOWN[0] not in one.compile(make=f"-c {name}.cpp")
         made[name] = (one.folder / "k.o").read_bytes()
     move_to(HERE, monkeypatch)
-    # The compiler is asked in the full lookup, and its reply remembered.
-    assert elsewhere.compile(make="-c a.cpp")[-1:] == KNOWN
     whole = "archsplit.compiler.wrapper_cache.WrapperCache.restore"
-    with monkeypatch.context() as without:
-        without.setattr(whole, lambda _: False)
-        # The full lookup is a miss, and the comparison of both ways fails.
-        with pytest.raises(AssertionError, match="not scanned"):
-            elsewhere.compile(make="-c b.cpp")
+    for name in "ab":
+        with monkeypatch.context() as without:
+            without.setattr(whole, lambda _: False)
+            # The full lookup is a miss, and the comparison of both ways fails.
+            with pytest.raises(AssertionError, match="not scanned"):
+                elsewhere.compile(make=f"-c {name}.cpp")
     assert elsewhere.compile(make="-c c.cpp")[-1:] == KNOWN
     assert (elsewhere.folder / "k.o").read_bytes() == made["c"]
     assert elsewhere.compile(make="-c c.cpp")[-1:] == KNOWN
@@ -113,10 +114,22 @@ class Store:
     def is_hit(self, **more: str) -> bool:
         shutil.rmtree(self.direct, ignore_errors=True)
         write_record(str(self.direct / "shared"), self.record)
-        found = restore_hit(
-            "own", {**self.environment, **more}, shared_key="shared", bases=(), count=False
-        )
+        found = restore_hit("own", {**self.environment, **more}, shared_key="shared", bases=())
         return found is not None
+
+
+def test_one_of_many_processes_reads_the_files_of_a_new_machine(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    shutil.rmtree(store.direct, ignore_errors=True)
+    write_record(str(store.direct / "shared"), store.record)
+    with ThreadPoolExecutor(1) as others, LockedFolder(store.folder):
+        waiting = others.submit(restore_hit, "own", store.environment, shared_key="shared")
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.2)
+        (store.facts / "files").write_text("{}")
+        # Files are known, so that there is nothing to wait for.
+        assert restore_hit("own", store.environment, shared_key="shared") is not None
+    assert waiting.result() is not None
 
 
 def digest(text: str) -> str:

@@ -166,10 +166,10 @@ def test_hit_of_a_shared_record_makes_one_for_the_checkout(tmp_path: Path, share
     write_record(str(store / "direct" / shared), record)
     environment, direct = {"ARCHSPLIT_CACHE_DIR": str(store)}, store / "direct"
     # The same folder on the same machine needs no second record.
-    assert restore_hit(key, environment, shared_key=shared, bases=(), count=False) is not None
+    assert restore_hit(key, environment, shared_key=shared, bases=()) is not None
     assert os.listdir(direct) == [shared]
     bases = ("/one",)
-    assert restore_hit(key, environment, shared_key=shared, bases=bases, count=False) is not None
+    assert restore_hit(key, environment, shared_key=shared, bases=bases) is not None
     assert (direct / key).exists()
 
 
@@ -195,9 +195,9 @@ def test_missing_watched_folder_is_a_miss(tmp_path: Path) -> None:
     }
     write_record(str(store / "direct" / key), record)
     environment = {"ARCHSPLIT_CACHE_DIR": str(store)}
-    assert restore_hit(key, environment, count=False) is not None
+    assert restore_hit(key, environment) is not None
     shutil.rmtree(near)
-    assert restore_hit(key, environment, count=False) is None
+    assert restore_hit(key, environment) is None
 
 
 def test_record_with_an_unmappable_base_is_not_shared(tmp_path: Path) -> None:

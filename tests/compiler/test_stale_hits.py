@@ -378,14 +378,21 @@ def test_source_with_similar_macros_is_a_hit(project: Project) -> None:
 
 
 @pytest.mark.parametrize("makes_equal", [False, True])
+@pytest.mark.parametrize(
+    ("directive", "once"),
+    [
+        ("#include", "#pragma once\n"),
+        ("#import", ""),
+        ("%: include", "/**/%:/**/pragma/**/once\n"),
+    ],
+)
 def test_touch_of_equal_pragma_once_headers_is_a_miss(
-    project: Project, *, makes_equal: bool
+    project: Project, directive: str, once: str, *, makes_equal: bool
 ) -> None:
-    project.write(
-        "src/n.cpp", '#include "one/v.h"\n#include "two/v.h"\nint n() { return COUNT; }\n'
-    )
+    lines = [f'{directive} "{name}/v.h"' for name in ("one", "two")]
+    project.write("src/n.cpp", "\n".join([*lines, "int n() { return COUNT; }\n"]))
     again = "#else\n#undef COUNT\n#define COUNT 2\n#endif\n"
-    text = f"#pragma once\n#ifndef COUNT\n#define COUNT 1\n{again}"
+    text = f"{once}#ifndef COUNT\n#define COUNT 1\n{again}"
     for name in ("one", "two"):
         project.write(f"late/{name}/v.h", text)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -95,7 +94,7 @@ def test_only_steps_of_reproducible_calls_share_results_with_one_core(
     tmp_path: Path, *, reproducible: bool
 ) -> None:
     found = planned(tmp_path, cicc(tmp_path))
-    invocation = replace(found.invocation, reproducible=reproducible)
+    invocation = found.invocation._replace(reproducible=reproducible)
     settings = Settings(folder=tmp_path / "cache", strict=True)
     with contextlib.closing(WrapperCache(invocation, found.context, settings)) as cache:
         assert cache.begin(found)[1]._multicore is not reproducible
@@ -119,12 +118,12 @@ def test_reads_of_a_source_without_a_text_are_known_if_it_lists_them(tmp_path: P
     assert not _has_known_reads(plain)
     (step,) = plain.graph.steps
     graph = Graph(steps=(with_depfile(step, plain.folder),))
-    assert _has_known_reads(replace(plain, graph=graph))
+    assert _has_known_reads(plain._replace(graph=graph))
 
 
 def test_reads_of_links_and_of_numbered_files_are_unknown(tmp_path: Path) -> None:
     found = planned(tmp_path, cicc(tmp_path))
-    numbered = replace(found.dryrun, numbered=True)
-    assert not _has_known_reads(replace(found, dryrun=numbered))
-    link = replace(cicc(tmp_path), kind=StepKind.HOST_LINK)
+    numbered = found.dryrun._replace(numbered=True)
+    assert not _has_known_reads(found._replace(dryrun=numbered))
+    link = cicc(tmp_path)._replace(kind=StepKind.HOST_LINK)
     assert not _has_known_reads(planned(tmp_path / "linked", link))

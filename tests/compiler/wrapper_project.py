@@ -81,7 +81,7 @@ class Project:
             reports=ReportFiles(),
         )
         direct = DirectHit.of(order)
-        said = carried_out(replace(order, direct_key=direct.key, shared_key=direct.shared_key))
+        said = carried_out(order._replace(direct_key=direct.key, shared_key=direct.shared_key))
         direct.check(said)
         return tuple(line.removeprefix("archsplit: ") for line in said.splitlines())
 
@@ -128,7 +128,7 @@ class DirectHit:
         _, record = find_record(store, key, order.environment, shared_key=shared, bases=bases or ())
         places = [] if record is None else [Path(path) for path in record["outputs"][::4]]
         before = {path: _content(path) for path in places}
-        restored = restore_hit(key, order.environment, shared_key=shared, bases=bases, count=False)
+        restored = restore_hit(key, order.environment, shared_key=shared, bases=bases)
         made = {path: _content(path) for path in places}
         for path, content in before.items():
             if content is not None:

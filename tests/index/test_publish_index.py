@@ -164,7 +164,7 @@ class ImpatientOnce(SubprocessRunner):
     def run(self, command: Command) -> CompletedProcess:
         if "upload" in command.argv and self.is_first:
             self.is_first = False
-            command = replace(command, timeout=2.0)
+            command = command._replace(timeout=2.0)
         return super().run(command)
 
 

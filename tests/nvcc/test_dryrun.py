@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -266,7 +265,7 @@ def test_unbuilt_targets_cost_only_the_stub(nvcc: Nvcc) -> None:
 
 def test_two_sources_in_one_transcript_are_an_error(nvcc: Nvcc) -> None:
     transcript = nvcc.transcript("sm_80")
-    twice = replace(transcript, steps=transcript.steps * 2)
+    twice = transcript._replace(steps=transcript.steps * 2)
     with pytest.raises(TranscriptError, match="2 steps of the kind host compile, expected one"):
         per_target_steps(twice, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY)
 

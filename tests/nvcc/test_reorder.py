@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,11 +105,9 @@ def test_embedded_container_of_another_shape_is_not_changed(template: str) -> No
 def test_folder_unsafe_for_the_assembler_is_unchanged() -> None:
     folder = Path('/w"x')
     transcript = compiled()
-    moved = replace(
-        transcript,
+    moved = transcript._replace(
         steps=tuple(
-            replace(
-                step,
+            step._replace(
                 argv=tuple(word.replace("/w/", f"{folder}/") for word in step.argv),
                 reads=tuple(folder / path.name for path in step.reads),
                 writes=tuple(folder / path.name for path in step.writes),
@@ -129,7 +126,7 @@ def test_folder_unsafe_for_the_assembler_is_unchanged() -> None:
 def test_host_flags_with_a_result_of_their_own_are_not_changed(flag: str) -> None:
     transcript = compiled()
     *others, last = transcript.steps
-    flagged = replace(transcript, steps=(*others, replace(last, argv=(*last.argv, flag))))
+    flagged = transcript._replace(steps=(*others, last._replace(argv=(*last.argv, flag))))
     templates = dict.fromkeys(empty_container_commands(flagged), EMPTY)
     assert StepKind.ASSEMBLE not in kinds(relax_order(flagged, seed=str, templates=templates).steps)
 
@@ -142,7 +139,7 @@ def test_only_gnu_compilers_are_divided_into_two_steps(compiler: str, is_known: 
     transcript = compiled()
     *others, last = transcript.steps
     argv = (f"/opt/{compiler}", *last.argv[1:])
-    changed = replace(transcript, steps=(*others, replace(last, argv=argv)))
+    changed = transcript._replace(steps=(*others, last._replace(argv=argv)))
     templates = dict.fromkeys(empty_container_commands(changed), EMPTY)
     steps = relax_order(changed, seed=str, templates=templates).steps
     assert (StepKind.ASSEMBLE in kinds(steps)) is is_known

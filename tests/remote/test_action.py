@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import subprocess
@@ -136,7 +135,7 @@ def shell_tool() -> ToolFile:
 
 
 def group(*parts: Step) -> Step:
-    return dataclasses.replace(parts[0], writes=(), parts=parts)
+    return parts[0]._replace(writes=(), parts=parts)
 
 
 def test_the_steps_of_a_group_run_in_turn_with_variables_of_their_own(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,8 +26,7 @@ def run(work: Work, cache: Path, text: str) -> int:
     """Run two steps, and return the number of those that were found."""
     (work.root / "source").write_text(text)
     first = work.step("first", f"cat source > {work.private}/a; echo said", "source", "a")
-    second = dataclasses.replace(
-        work.step("second", f"cat {work.private}/a > {work.private}/b", writes="b"),
+    second = work.step("second", f"cat {work.private}/a > {work.private}/b", writes="b")._replace(
         reads=(work.private / "a",),
     )
     variables = {"ARCHSPLIT_CACHE": "on", "ARCHSPLIT_CACHE_DIR": str(cache)}
@@ -57,5 +56,5 @@ def test_results_are_found_by_the_content_of_the_action(tmp_path: Path) -> None:
     there = Work(tmp_path / "there")
     assert run(there, cache, "text") == 2
     assert run(there, cache, "another text") == 0
-    there.tools = (dataclasses.replace(there.tools[0], sha256="0" * 64),)
+    there.tools = (replace(there.tools[0], sha256="0" * 64),)
     assert run(there, cache, "text") == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -382,7 +381,7 @@ def test_lost_workers_and_a_lost_scheduler_cost_a_tenth_of_the_work(tmp_path: Pa
         parts = sources[number::10]
         script = f"echo link >> {count}; cd .archsplit/work; cat {' '.join(parts)} > link-{number}"
         link = work.step(f"link-{number}", script, writes=f"link-{number}")
-        steps.append(dataclasses.replace(link, reads=tuple(work.private / each for each in parts)))
+        steps.append(link._replace(reads=tuple(work.private / each for each in parts)))
     variables = {"ARCHSPLIT_CACHE": "on", "ARCHSPLIT_CACHE_DIR": str(tmp_path / "cache")}
     variables |= {"ARCHSPLIT_CACHE_MIN_SECONDS": "0", "ARCHSPLIT_CACHE_MIN_SIZE": "0"}
     paths = PathMap(work.root, work.private)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -112,8 +111,9 @@ def count_script(work: Work, name: str) -> str:
 def test_files_between_steps_stay_on_the_farm(farm: Farm, work: Work) -> None:
     (work.root / "source").write_text("text\n")
     first = work.step("first", "echo out; cat source > .archsplit/work/a", "source", "a")
-    second = dataclasses.replace(
-        work.step("second", "cat .archsplit/work/a - > .archsplit/work/b", writes="b"),
+    second = work.step(
+        "second", "cat .archsplit/work/a - > .archsplit/work/b", writes="b"
+    )._replace(
         reads=(work.private / "a",),
     )
     executor = work.executor(farm.address, "b")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from scheduler_samples import MB, step
@@ -51,7 +50,7 @@ def test_observed_memory_of_a_step_is_its_floor() -> None:
 
 
 def test_memory_is_estimated_from_the_input_size() -> None:
-    steps = [replace(STEPS[1], reads=(Path("a"), Path("b")), memory=100 * MB, memory_per_byte=75)]
+    steps = [STEPS[1]._replace(reads=(Path("a"), Path("b")), memory=100 * MB, memory_per_byte=75)]
     sizes = {Path("a"): 10 * MB, Path("b"): 2 * MB}
     asked = []
 
@@ -67,8 +66,8 @@ def test_memory_is_estimated_from_the_input_size() -> None:
 
 
 def test_input_size_predicts_the_first_run() -> None:
-    sized = replace(STEPS[1], reads=(Path("a"),), weight=0.9, seconds_per_byte=1.5e-6)
-    steps = [sized, replace(sized, seconds_per_byte=0.0), replace(sized, key="known")]
+    sized = STEPS[1]._replace(reads=(Path("a"),), weight=0.9, seconds_per_byte=1.5e-6)
+    steps = [sized, sized._replace(seconds_per_byte=0.0), sized._replace(key="known")]
     known = {"known": StepEstimate(7.0, 0)}
     forecast = Estimates(steps, known, size_of=lambda _: 2_000_000)
     assert [forecast.ready_seconds(at) for at in range(3)] == [3.0, 0.9, 7.0]

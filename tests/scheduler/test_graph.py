@@ -85,7 +85,7 @@ def test_steps_in_a_cycle_are_named() -> None:
 
 def test_a_weight_is_not_negative() -> None:
     with pytest.raises(ValueError, match="negative"):
-        step("one", weight=-1)
+        Graph(steps=(step("one", weight=-1),))
 
 
 @given(st.data())

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,13 +63,13 @@ def test_the_sizes_of_outputs_are_there_next_time(tmp_path: Path) -> None:
 
 
 def test_farm_measures_only_the_time_on_its_worker(tmp_path: Path) -> None:
-    there = replace(finished(0, 64.0), peak_memory=0, worker_seconds=3.0)
+    there = finished(0, 64.0)._replace(peak_memory=0, worker_seconds=3.0)
     history = History(tmp_path, "g")
     history.update(KEYED, outcome(there))
     assert history.estimates["k1"] == StepEstimate(3.0, 0)
     history.update(KEYED, outcome(finished(0, 3.0)))
     # Farms measure no memory, and a result that a farm had took no time.
-    hit = replace(finished(0, 0.1), worker_seconds=0.0)
+    hit = finished(0, 0.1)._replace(worker_seconds=0.0)
     for one in (there, hit):
         history.update(KEYED, outcome(one))
         assert history.estimates["k1"] == StepEstimate(3.0, 100 * MB)

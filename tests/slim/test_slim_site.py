@@ -648,7 +648,7 @@ class OnlyOldOnesLoad(NothingLoads):
 
     def run(self, command: Command) -> CompletedProcess:
         done = super().run(command)
-        return done if TRANSACTION_FOLDER in command.argv[-1] else replace(done, returncode=0)
+        return done if TRANSACTION_FOLDER in command.argv[-1] else done._replace(returncode=0)
 
 
 def test_unwritable_folder_is_refused_in_advance(site: Path) -> None:

@@ -86,7 +86,7 @@ def test_errors_before_the_tail_are_shown() -> None:
 
 def test_a_command_needs_a_program() -> None:
     with pytest.raises(ValueError, match="needs a program"):
-        Command(argv=(), cwd=Path("/"), env={})
+        SubprocessRunner().run(Command(argv=(), cwd=Path("/"), env={}))
 
 
 def test_undecodable_output_is_replaced() -> None:

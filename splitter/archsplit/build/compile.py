@@ -332,7 +332,7 @@ class Compiler:
 
 
 def _for(step: NvccStep) -> str:
-    return f" {step.target}" if step.target is not None else ""
+    return f" {step.target}" if step.target else ""
 
 
 def check_visibility(path: Path, source: PurePosixPath, symbols: Sequence[str]) -> None:

@@ -8,7 +8,6 @@ check of a farm before a build needs no plan: it compares only the tools of each
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +67,7 @@ def plan_farm(plan: BuildPlan, known: Mapping[str, StepEstimate]) -> tuple[Graph
 
     groups = group_steps(plan.graph, wanted=wanted, size_of=size_of)
     graph = Graph(
-        steps=tuple(replace(step, weight=_expected_seconds(step, known)) for step in groups.steps)
+        steps=tuple(step._replace(weight=_expected_seconds(step, known)) for step in groups.steps)
     )
     return graph, wanted
 

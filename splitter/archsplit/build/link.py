@@ -11,7 +11,7 @@ and the code that registers it together with the kernels of all sources.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -299,7 +299,7 @@ class DeviceLinker:
             # The dry run doesn't list the objects as inputs of nvlink, but they must be complete.
             if step.kind is StepKind.NVLINK:
                 reads = (*step.reads, *link.objects, *self._device_libraries())
-                step = replace(step, reads=reads, argv=tuple(self._name_libraries(step.argv)))
+                step = step._replace(reads=reads, argv=tuple(self._name_libraries(step.argv)))
                 if link.target.kind is CodeKind.PTX:
                     step = self._link_ptx(step, link)
             name = f"{link.target} device link/{number:02} {step.kind.value}"
@@ -329,7 +329,7 @@ class DeviceLinker:
             word if word != f"--arch={link.target}" else f"--arch={oldest}" for word in step.argv
         )
         argv = (*swapped, "-suppress-arch-warning", "-o", str(nothing))
-        return replace(step, argv=argv, writes=(*step.writes, nothing))
+        return step._replace(argv=argv, writes=(*step.writes, nothing))
 
     def _strip_runtime(self, runtime: Path) -> Iterator[Step]:
         # The device link takes what it needs from CUDA's device runtime. The host's linker needs

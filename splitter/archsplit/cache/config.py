@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.errors import UsageError
 from archsplit.system.env import config_dir
@@ -27,8 +26,7 @@ FILE_VARIABLE = "ARCHSPLIT_CACHE_CONFIG"
 _MODES = ("on", "read-only", "verify", "off")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(NamedTuple):
     """Settings of the cache.
 
     Attributes:
@@ -50,8 +48,8 @@ class Settings:
             the time of hits.
     """
 
-    mode: str = "on"
     folder: Path
+    mode: str = "on"
     max_size: int = 10 * 10**9
     min_seconds: float = 0.01
     min_size: int = 0
@@ -62,11 +60,10 @@ class Settings:
     remote: tuple[str, ...] = ()
     remote_mode: str = "on"
     remote_seconds: float = 5.0
-    is_folder_chosen: bool = field(default=True, compare=False)
+    is_folder_chosen: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """A row of the table: name, description and parser of a setting.
 
     Attributes:
@@ -212,6 +209,15 @@ def resolve_settings(
     found["is_folder_chosen"] = "folder" in named
     # The table's functions give each field what it must be.
     return Settings(**found)  # type: ignore[arg-type]
+
+
+def active_settings(environment: Mapping[str, str], *, mode: str | None = None) -> Settings | None:
+    """Return the settings; None if the cache is off.
+
+    See `resolve_settings`.
+    """
+    settings = resolve_settings(environment, mode=mode)
+    return None if settings.mode == "off" else settings
 
 
 def _read(setting: Setting, text: str, where: str) -> object:

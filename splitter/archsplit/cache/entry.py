@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -215,9 +216,20 @@ class ManifestRow(NamedTuple):
 
 def encode_manifest(rows: Sequence[ManifestRow], *, request: str) -> bytes:
     """Return a manifest as a blob; only the first rows are kept."""
+    # Rows differ in few texts: each is written once, and a row has their numbers.
+    numbers: dict[str, int] = {}
     # The newest rows are first, and a lookup compares each of them.
-    described = {"request": request, "rows": [row._asdict() for row in rows[:_MOST_ROWS]]}
-    return seal(json.dumps(described).encode())
+    described = [
+        [[numbers.setdefault(text, len(numbers)) for text in texts] for texts in _flat(row)]
+        for row in rows[:_MOST_ROWS]
+    ]
+    content = {"request": request, "texts": [*numbers], "rows": described}
+    return seal(json.dumps(content).encode())
+
+
+def _flat(row: ManifestRow) -> Iterator[Iterable[str]]:
+    yield from map(chain.from_iterable, (row.files, row.programs))
+    yield from (row.folders, row.names, row.shadowing)
 
 
 def decode_manifest(blob: bytes, *, request: str) -> tuple[ManifestRow, ...]:
@@ -231,28 +243,19 @@ def decode_manifest(blob: bytes, *, request: str) -> tuple[ManifestRow, ...]:
         # A file that was copied to a wrong name still has a right digest.
         if described["request"] != request:
             raise DamagedError("the manifest of another request")
-        return tuple(parse_manifest_row(fields) for fields in described["rows"])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        texts = described["texts"]
+        # An element that is not a text raises `TypeError`.
+        "".join(texts)
+        return tuple(_row(texts, numbers) for numbers in described["rows"])
+    except (ValueError, TypeError, LookupError) as error:
         raise DamagedError(f"it is not a manifest: {error}") from None
 
 
-def parse_manifest_row(fields: dict[str, list[object]]) -> ManifestRow:
-    """Return the manifest row in a decoded JSON object.
-
-    Raises:
-        ValueError: a field is invalid; `TypeError` and `KeyError` mean the same.
-    """
-    return ManifestRow(
-        files=tuple(_pairs(fields["files"])),
-        programs=tuple(_pairs(fields["programs"])),
-        folders=tuple(map(str, fields["folders"])),
-        names=tuple(map(str, fields["names"])),
-        shadowing=tuple(map(str, fields["shadowing"])),
-    )
+def _row(texts: Sequence[str], numbers: list[list[int]]) -> ManifestRow:
+    files, programs, *others = (tuple(texts[at] for at in each) for each in numbers)
+    folders, names, shadowing = others
+    return ManifestRow(_pairs(files), _pairs(programs), folders, names, shadowing)
 
 
-def _pairs(rows: list[object]) -> Iterator[tuple[str, str]]:
-    for row in rows:
-        if not (isinstance(row, list) and len(row) == 2 and all(isinstance(x, str) for x in row)):  # noqa: PLR2004 - a pair
-            raise ValueError(f"{row!r} is not a path and a digest")
-        yield row[0], row[1]
+def _pairs(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple(zip(texts[::2], texts[1::2], strict=True))

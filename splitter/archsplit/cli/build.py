@@ -15,7 +15,6 @@ from archsplit.cli import options
 from archsplit.cli.files import check_path
 from archsplit.cli.options import (
     add_engine_options,
-    cache_settings,
     engine_choice,
     write_built_variants,
     write_split_variants,
@@ -103,12 +102,14 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 @contextlib.contextmanager
 def _effects(arguments: argparse.Namespace, console: Console) -> Iterator[Effects]:
     """Open the effects of a build from sources."""
+    from archsplit.cache.config import active_settings
+
     with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as effects:
         yield dataclasses.replace(
             options.for_machine(effects, arguments),
             memory=arguments.memory,
             # A farm has a cache of its own, for all machines that build there.
-            cache=cache_settings(arguments, effects.environment),
+            cache=active_settings(effects.environment, mode=arguments.cache),
             explain=arguments.explain,
             trace=arguments.trace,
             engine=engine_choice(arguments, os.environ),

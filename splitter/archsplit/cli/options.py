@@ -8,7 +8,6 @@ import os
 import re
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Capability, Target
     from archsplit.build.plan import BuildRequest
-    from archsplit.cache.config import Settings
     from archsplit.recipe.model import Recipe
     from archsplit.release.context import Effects
     from archsplit.release.report import Release
@@ -208,6 +206,8 @@ VARIANTS = """
 
 def for_machine(effects: Effects, arguments: argparse.Namespace) -> Effects:
     """Return the effects for the machine of ``--machine``."""
+    from dataclasses import replace
+
     return replace(effects, machine=arguments.machine) if arguments.machine else effects
 
 
@@ -386,20 +386,6 @@ def remote_endpoint(
         key=arguments.remote_key,
         properties=arguments.remote_property,
     )
-
-
-def cache_settings(
-    arguments: argparse.Namespace, environment: Mapping[str, str]
-) -> Settings | None:
-    """Return the settings of the compile cache; None if it is off.
-
-    Raises:
-        UsageError: a setting is invalid.
-    """
-    from archsplit.cache.config import resolve_settings
-
-    settings = resolve_settings(environment, mode=arguments.cache)
-    return None if settings.mode == "off" else settings
 
 
 def write_built_variants(report: Release, out: Path, console: Console) -> None:

@@ -63,7 +63,7 @@ def miss_reasons(
     """Return the differences from the nearest earlier compilation, a line each."""
     if rows:
         # The row with the fewest differences explains most to a person.
-        nearest = min(([*resolver.changes(row)] for row in rows), key=len)
+        nearest = [*resolver.changes(min(rows, key=lambda row: len(resolver.changed_files(row))))]
         before = dict(pair for row in reversed(rows) for pair in (*row.files, *row.programs))
         return tuple(_describe_change(part, before.get(_path(part))) for part in nearest)
     # Without a manifest the request itself is new: a flag, a variable or a tool differs.
@@ -230,6 +230,7 @@ class DirectCache:
             return
         # A file may have changed since the lookup, before the compiler read it.
         self._cache.digests.recheck()
+        self._tools.replies.recheck()
         markers = {path: scan.markers for path, scan in found.items()}
         reads = self._observe_reads(done, texts, markers)
         includes = self._include_folders(done)

@@ -208,7 +208,6 @@ def restore_hit(
     *,
     shared_key: str = "",
     bases: Sequence[str] | None = None,
-    count: bool = True,
 ) -> tuple[str, str, str] | None:
     """Write what a known compilation made; None where a full lookup is needed.
 
@@ -217,7 +216,6 @@ def restore_hit(
         shared_key: of the record for all machines and checkouts; "" for none.
         bases: see `record_bases`.
         environment: the invocation's.
-        count: whether the statistics count a hit.
 
     Returns:
         What the tools said on standard output and on standard error, and a line of archsplit's own,
@@ -242,8 +240,7 @@ def restore_hit(
     if content is None or not _write_outputs(record["outputs"], content):
         return None
     if mode == "on":
-        if count:
-            append_counts(folder, f'[["{REQUEST_STEP}", "", "local", 1, {cpu_seconds}]]')
+        append_counts(folder, f'[["{REQUEST_STEP}", "", "local", 1, {cpu_seconds}]]')
         # A full lookup needs the manifest as long as the entry is of use.
         for used in (path, _store_path(folder, entry), _store_path(folder, request)):
             mark_used(used)
@@ -278,7 +275,7 @@ def find_record(
         path = os.path.join(folder, RECORDS_FOLDER, shared_key)
         record = read_record(path, bases)
         if record is not None and record["machine"][0] != os.uname().nodename:
-            from archsplit.compiler.machine_facts import adapt_record  # 10 ms of a hit
+            from archsplit.compiler.other_machine import adapt_record  # 10 ms of a hit
 
             record = adapt_record(record, folder, environment, bases=bases)
     return path, record
@@ -322,10 +319,11 @@ def write_record(
     texts = [_FORMAT, os.path.basename(path)]
     for name in SECTIONS:
         texts += (str(len(sections[name])), *sections[name])
+    mapped = [_with_placeholders(text, bases) for text in texts] if bases else texts
+    content = _SEPARATOR.join(mapped)
     # A tool may print a NUL. Such a result has only the full lookup.
-    if any(_SEPARATOR in text for text in texts):
+    if content.count(_SEPARATOR) != len(texts) - 1:
         return
-    content = _SEPARATOR.join(_with_placeholders(text, bases) for text in texts)
     rests = (rest for base in bases for rest in content.split(base)[1:])
     if (bases and any("<base " in text for text in texts)) or not all(
         _is_in_name(rest[:1]) for rest in rests
@@ -453,15 +451,25 @@ def watched_paths(
         since: nanoseconds since 1970 at which, or after which, they were looked for.
     """
     watched = {folder: reliable_stat(folder, since=since) for folder in folders}
+    links: dict[str, set[str]] = {}
     for path in candidates:
+        folder, _, name = path.rpartition("/")
+        if folder not in links:
+            above, links[folder] = folder or "/", set()
+            # One listing for all candidates: there are thousands, in some hundred folders.
+            try:
+                links[folder] = {entry.name for entry in os.scandir(above) if entry.is_symlink()}
+            except PermissionError:
+                # Without its names, it is looked at each time.
+                watched[above] = ""
+            except OSError:
+                while above not in watched and not os.path.lexists(above):
+                    above = os.path.dirname(above)
+            if above not in watched:
+                watched[above] = reliable_stat(above, since=since)
         # The target of a link may change without the link's folder.
-        if os.path.islink(path):
+        if name in links[folder]:
             watched[path] = stat_text(path)
-        folder = os.path.dirname(path)
-        while folder not in watched and not os.path.lexists(folder):
-            folder = os.path.dirname(folder)
-        if folder not in watched:
-            watched[folder] = reliable_stat(folder, since=since)
     return watched
 
 

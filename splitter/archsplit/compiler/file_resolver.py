@@ -104,17 +104,15 @@ class FileResolver(NamedTuple):
         if " " in name:
             return None if self.tools is None else self.tools.reply_digest(name, self.environment)
         path = shutil.which(name, path=self.environment.get("PATH", ""))
-        return (
-            None
-            if path is None
-            else self.digests.digest(os.path.realpath(path), group=PROGRAM_GROUP)
-        )
+        return None if path is None else self.tool_digest(os.path.realpath(path))
 
     def is_current(self, row: ManifestRow) -> bool:
         """Return True if all files and programs of a manifest row are unchanged."""
-        files = all(self.digest(path) == digest for path, digest in row.files)
-        programs = all(self.program_digest(name) == digest for name, digest in row.programs)
-        return files and programs and not self.shadow_changes(row)
+        return (
+            all(self.digest(path) == digest for path, digest in row.files)
+            and all(self.program_digest(name) == digest for name, digest in row.programs)
+            and not self.shadow_changes(row)
+        )
 
     def shadow_changes(self, row: ManifestRow) -> set[str]:
         """Return the files that differ from `ManifestRow.shadowing` now, absolute."""
@@ -122,14 +120,20 @@ class FileResolver(NamedTuple):
         folders, shadowing = map(self.resolve, row.folders), map(self.resolve, row.shadowing)
         return shadow_changes(folders, row.names, files, shadowing)
 
+    def changed_files(self, row: ManifestRow) -> list[str]:
+        """Return the row's files that have another content now."""
+        return [path for path, digest in row.files if self.digest(path) != digest]
+
     def changes(self, row: ManifestRow) -> Iterator[KeyComponent]:
         """Yield what differs from a manifest row, with its current value; "" for nothing."""
-        for path, digest in row.files:
-            if (now := self.digest(path)) != digest:
-                yield KeyComponent(f"file {path}", now or "")
+        for path in (changed := self.changed_files(row)):
+            yield KeyComponent(f"file {path}", self.digest(path) or "")
         for name, digest in row.programs:
             if (now := self.program_digest(name)) != digest:
                 yield KeyComponent(f"program {name}", now or "")
+        # A changed file is reason enough: folders are listed only if nothing else differs.
+        if changed:
+            return
         for path in sorted(map(self.shorten, self.shadow_changes(row))):
             yield KeyComponent(f"file {path}", "it could be read in place of another one")
 
@@ -291,11 +295,12 @@ def _clock_texts(since: int, epoch: str | None) -> Iterator[bytes]:
         yield b'"%02d:%02d:' % (moment.tm_hour, moment.tm_min)
 
 
-_ONCE = re.compile(
-    rb'^[ \t]*#[ \t]*(?:pragma[ \t]+once|import)\b|_Pragma\s*\(\s*"\s*once', re.MULTILINE
-)
+_SPACE = rb"(?:[ \t]|/\*.*?\*/)"
+_HASH = rb"(?:#|%%:|\?\?=)%b*" % _SPACE
+_ONCE = re.compile(rb'%bpragma%b+once\b|_Pragma\s*\(\s*"\s*once' % (_HASH, _SPACE))
+_IMPORT = re.compile(_HASH + rb"import\b")
 _NAMED = re.compile(
-    rb'^[ \t]*#[ \t]*(?:in\w+|im\w+|define[ \t]+\w+)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
+    rb'%b(?:in\w+|im\w+|define%b+\w+)%b*(?:"([^"\n]+)"|<([^>\n]+)>)' % (_HASH, _SPACE, _SPACE)
 )
 """Directives that include a header, or define a macro that may name one."""
 
@@ -314,7 +319,9 @@ def has_equal_headers(
         for name, content in read.items()
         if not resolver.normalize(name).startswith(system)
     }
-    once = {content for content in headers.values() if _ONCE.search(content)}
+    # What `#import` reads is read once, whatever is in it.
+    is_imported = any(map(_IMPORT.search, headers.values()))
+    once = {content for content in headers.values() if is_imported or _ONCE.search(content)}
     # Guards by macros don't depend on times.
     if not once:
         return False

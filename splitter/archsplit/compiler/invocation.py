@@ -7,8 +7,7 @@ dry run gets the words in them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
 from archsplit.nvcc.variables import extra_outputs
@@ -35,8 +34,7 @@ _MOST_CHARACTERS = 1 << 20
 """Half of what Linux takes for a program's arguments and environment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
+class Invocation(NamedTuple):
     """A call of the compiler wrapper.
 
     Attributes:
@@ -57,17 +55,16 @@ class Invocation:
     command: CommandLine
     cwd: Path
     environment: Mapping[str, str]
+    reports: ReportFiles
     reproducible: bool = False
     verify: bool = False
-    reports: ReportFiles
     direct_key: str = ""
     shared_key: str = ""
     bases: tuple[str, ...] = ()
     option_files: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportFiles:
+class ReportFiles(NamedTuple):
     """Reports on a compilation; each file or folder is None when it isn't wanted.
 
     Attributes:
@@ -102,8 +99,7 @@ def with_all_options(invocation: Invocation) -> Invocation:
         raise FallBackToNvccError(f"{name} asks the host compiler for dependency rules")
     # The shell of nvcc replaces variables, and the key of a direct record has not all of them.
     is_expanded = any("$" in word for word in (str(invocation.cwd), *command.argv))
-    return replace(
-        invocation,
+    return invocation._replace(
         command=command,
         environment=environment,
         option_files=files,
@@ -144,8 +140,7 @@ def expand_options(command: CommandLine, cwd: Path) -> tuple[CommandLine, tuple[
     return expanded, tuple(str(cwd / name) for name in names)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledRunner:
+class PooledRunner(NamedTuple):
     """A runner of graphs, with the pool and the history that all runs share.
 
     Attributes:
@@ -195,8 +190,7 @@ class PooledRunner:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrapperContext:
+class WrapperContext(NamedTuple):
     """The programs, streams and settings that a compilation works with.
 
     Attributes:
@@ -219,12 +213,7 @@ class WrapperContext:
     cache: Settings | None = None
     explain_cache: bool = False
     farm: EngineChoice | None = None
-    call_counter: Callable[[str], None] | None = None
-
-    def count_call(self, *, cached: bool) -> None:
-        """Count a compilation that has ended."""
-        if self.call_counter is not None:
-            self.call_counter("cached" if cached else "compiled")
+    call_counter: Callable[[str], object] = str
 
     def write_output(self, stdout: str, stderr: str) -> None:
         """Print the output of tools, byte for byte."""

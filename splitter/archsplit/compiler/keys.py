@@ -7,13 +7,11 @@ of a command line has no names of outputs.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import KeyComponent, compute_key, environment_parts
 from archsplit.compiler.machine_facts import variable_components
@@ -72,8 +70,7 @@ DEPFILE_FLAG = "-MF"
 _DEPFILE_WORDS = ("-MD", DEPFILE_FLAG)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepKey:
+class StepKey(NamedTuple):
     """The command of a cacheable step.
 
     Attributes:
@@ -134,8 +131,8 @@ def with_depfile(step: Step, private: Path) -> Step:
     name = hashlib.sha256(str(step.writes[0]).encode(errors="surrogateescape")).hexdigest()[:16]
     folder = next((path.parent for path in step.reads if path.is_relative_to(private)), private)
     host_depfile = folder / f"{name}.d"
-    command = dataclasses.replace(step.command, argv=(*argv, *_DEPFILE_WORDS, str(host_depfile)))
-    return dataclasses.replace(step, command=command)
+    command = step.command._replace(argv=(*argv, *_DEPFILE_WORDS, str(host_depfile)))
+    return step._replace(command=command)
 
 
 def step_key(
@@ -160,14 +157,13 @@ def step_key(
     host_depfile = next((Path(name) for name in option_values(argv, (DEPFILE_FLAG,))), None)
     if kind in _HOST_STEPS and host_depfile is None:
         return None
-    target = step_target(argv, kind)
     # Sources that differ only for the host have equal PTX; only debug information names its file.
     ignores_names = kind is StepKind.PTXAS and not debug
     words = tuple(map(prefixes.map_argument, argv, ("", *argv)))
     flags = _flags(words, private, debug=debug)
     return StepKey(
         kind=kind,
-        target="" if target is None else str(target),
+        target=step_target(argv, kind),
         flags=tuple(_without_names(flags) if ignores_names else flags),
         ignores_names=ignores_names,
         inputs=inputs,
@@ -263,8 +259,7 @@ _RELOCATABLE = re.compile(r"--?(?:rdc|relocatable-device-code|dc|device-c|dlto)\
 OUTPUT, DEPFILE = "<output>", "<depfile>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileRequest:
+class CompileRequest(NamedTuple):
     """A call of nvcc as a key.
 
     Attributes:

@@ -1,41 +1,34 @@
-"""Facts about this machine's compilers and files, remembered from process to process.
-
-A record of another machine, which came with a restored cache, has that machine's times. It is used
-here, with the times of this machine's files, if each file has the same content, and if the
-compilers give the same replies, which this machine remembers.
-
-The way to a hit imports this module for such records only.
-"""
+"""Replies of this machine's compilers, remembered from process to process."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import KeyComponent, compute_key, environment_parts
-from archsplit.cache.file_digests import add_rows, read_rows
-from archsplit.cache.usage import (
-    MODE,
-    TOO_NEW_NS,
-    current_files,
-    has_changed,
-    is_reliable,
-    stat_text,
-)
-from archsplit.nvcc.variables import hashed_variables
+from archsplit.cache.usage import TOO_NEW_NS, has_changed, is_reliable, stat_text
+from archsplit.nvcc.variables import EPOCH, hashed_variables
 from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 PROGRAM_GROUP = "programs"
 """Group of the digests of programs, which all requests share."""
-_FILE_GROUP = "files"
-"""Group of the digests of files outside of checkouts, which records of other machines name."""
+
+
+_ABSOLUTE = re.compile(
+    r"(?:[\w.+-]+|/\S*)(?: (?:-(?:I|B|isystem|iquote|idirafter) ?/\S*|-###|-print-[\w=+-]+|-[Ev]"
+    r"|-m\d+|-x c(?:\+\+)?|/\S*))*"
+)
+"""A query to a compiler without a relative path."""
+_NOT_PATHS = ("LANG", "LC_", EPOCH)
+"""Beginnings of the names of variables that have no paths."""
 
 
 class StoredReply(NamedTuple):
@@ -61,12 +54,17 @@ class ReplyCache:
     def __init__(self, folder: Path | str | None, *, cwd: Path | str) -> None:
         self._folder = folder
         self._cwd = str(cwd)
+        self._found: dict[str, StoredReply] = {}
+
+    def recheck(self) -> None:
+        """Look at all files again: they may have changed since the last look."""
+        self._found.clear()
 
     def find(self, query: str, environment: Mapping[str, str]) -> StoredReply | None:
         """Return the reply to a query; None if the compiler must be asked."""
         path = self._path(query, environment)
-        if path is None:
-            return None
+        if path is None or path in self._found:
+            return self._found.get(path or "")
         try:
             row = json.loads(read_stored_file(path)[0])
             file_stats = {path: stat_text(path) for path in row["file_stats"]}
@@ -75,7 +73,8 @@ class ReplyCache:
             reply = row["reply"]
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        return StoredReply(reply, file_stats) if is_same and isinstance(reply, str) else None
+        found = StoredReply(reply, file_stats) if is_same and isinstance(reply, str) else None
+        return found and self._found.setdefault(path, found)
 
     def store(
         self,
@@ -116,10 +115,17 @@ class ReplyCache:
     def _path(self, query: str, environment: Mapping[str, str]) -> str | None:
         if self._folder is None:
             return None
+        names, search = hashed_variables(environment), environment.get("PATH", "")
+        # Without relative paths, the reply is the same in all folders.
+        is_absolute = (
+            _ABSOLUTE.fullmatch(query) is not None
+            and all(folder.startswith("/") for folder in search.split(os.pathsep))
+            and all(name.startswith(_NOT_PATHS) for name in names)
+        )
         parts = (
             KeyComponent("query", query),
-            KeyComponent("folder", self._cwd),
-            KeyComponent("PATH", environment.get("PATH", "")),
+            KeyComponent("folder", "" if is_absolute else self._cwd),
+            KeyComponent("PATH", search),
             *variable_components(environment),
         )
         return os.path.join(self._folder, f"reply-{compute_key(parts)}")
@@ -137,50 +143,3 @@ def _folder_identity(path: str) -> str:
     except OSError:
         return ""
     return f"{status.st_dev} {status.st_ino} {stat.S_ISDIR(status.st_mode)}"
-
-
-def adapt_record(
-    record: Mapping[str, list[str]],
-    store: str,
-    environment: Mapping[str, str],
-    *,
-    bases: Sequence[str],
-) -> dict[str, list[str]] | None:
-    """Return a record of another machine with the times of this machine's files.
-
-    Args:
-        record: its sections.
-        store: the folder of the store.
-        environment: the invocation's.
-        bases: checkouts, whose files no other record names.
-
-    Returns:
-        None if a file has another content, or if a compiler has another reply or must be asked.
-    """
-    folder = os.path.join(store, "digests", os.uname().nodename)
-    replies = ReplyCache(folder, cwd=record["machine"][1])
-    stored = [replies.find(query, environment) for query in record["replies"][::2]]
-    if [reply and reply.reply for reply in stored] != record["replies"][1::2]:
-        return None
-    pairs = (pair for reply in stored if reply for pair in reply.file_stats.items())
-    known = read_rows(f"{folder}/{PROGRAM_GROUP}") | read_rows(f"{folder}/{_FILE_GROUP}")
-    texts: list[str] = []
-    for path, digest in zip(record["files"][::3], record["files"][1::3], strict=True):
-        row = known.get(path)
-        # A file without a stat is read, and its content compared.
-        file_stat = row[0] if isinstance(row, list) and row[1:] == [digest] else ""
-        texts += (path, digest, str(file_stat))
-    files = current_files(texts)
-    if files is None:
-        return None
-    inside = tuple(f"{base}/" for base in bases)
-    new = {
-        path: (file_stat, digest)
-        for path, digest, was, file_stat in zip(
-            files[::3], files[1::3], texts[2::3], files[2::3], strict=True
-        )
-        if file_stat not in {"", was} and not path.startswith(inside)
-    }
-    if new and environment.get(MODE, "on") == "on":
-        add_rows(f"{folder}/{_FILE_GROUP}", new)
-    return {**record, "files": files, "compiler_files": [text for pair in pairs for text in pair]}

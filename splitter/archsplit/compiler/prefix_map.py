@@ -26,8 +26,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.nvcc.preprocessed import (
     strip_unused_line_markers,
@@ -70,8 +69,7 @@ _INCLUDE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixMap:
+class PrefixMap(NamedTuple):
     """Folders with names that don't count.
 
     Attributes:
@@ -177,6 +175,8 @@ class PrefixMap:
 
     def unmap_row(self, row: ManifestRow) -> ManifestRow:
         """Return a mapped row of a manifest as it is here."""
+        if self == NO_PREFIXES:
+            return row
         here = _with_paths(row, self.unmap_path)
         # Sorted by the names that the files had when the row was made.
         return here._replace(shadowing=tuple(sorted(here.shadowing)))

@@ -8,7 +8,6 @@ one process computes a step, others with the same key wait for the result.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -150,8 +149,7 @@ class StepEvent(NamedTuple):
     line: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StepLookup:
+class _StepLookup(NamedTuple):
     """The cache key of a step, and the inputs that it was computed from.
 
     Attributes:
@@ -326,6 +324,8 @@ class StepCache:
         if prefixes == self._prefixes:
             self.without_bases.update(texts_without_bases)
         digests = {path: text_digest(text) for path, text in texts_without_bases.items()}
+        named = debug_folder(step.command.cwd, environment)
+        length = str(len(found.placeholder)) if found.placeholder else ""
         parts = (
             KeyComponent("step", found.kind.value),
             KeyComponent("salt", self._cache.settings.salt),
@@ -334,20 +334,8 @@ class StepCache:
             # Every step that is known reads preprocessed text.
             *variable_components(environment, epoch=False),
             *found.flags,
-            *(
-                [
-                    folder_component(
-                        flag, prefixes.map_path(debug_folder(step.command.cwd, environment))
-                    )
-                ]
-                if flag
-                else []
-            ),
-            *(
-                [KeyComponent("length of the folder's name", str(len(found.placeholder)))]
-                if found.placeholder
-                else []
-            ),
+            *([folder_component(flag, prefixes.map_path(named))] if flag else []),
+            *([KeyComponent("length of the folder's name", length)] if length else []),
             *(
                 KeyComponent(
                     f"input {path.suffix if found.ignores_names else path.name}",

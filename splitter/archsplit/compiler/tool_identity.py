@@ -25,7 +25,6 @@ import shlex
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,15 +119,26 @@ def _search_files(reply: str, search: str, cwd: str) -> Iterable[str]:
     return dict.fromkeys([*folders, *specs, *filter(os.path.isfile, parts)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolIdentities:
-    """The identities of programs, each determined once in a process."""
+    """The identities of programs, each determined once in a process.
 
-    runner: Runner
-    digests: FileDigests
-    cwd: Path
-    _replies: dict[tuple[str, ...], str] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    Args:
+        runner: starts programs.
+        digests: of files.
+        cwd: where compilers are asked.
+
+    Attributes:
+        cwd: where compilers are asked.
+        replies: what compilers replied to earlier processes.
+    """
+
+    def __init__(self, *, runner: Runner, digests: FileDigests, cwd: Path) -> None:
+        self.replies = ReplyCache(digests.folder, cwd=cwd)
+        self._runner = runner
+        self._digests = digests
+        self.cwd = cwd
+        self._replies: dict[tuple[str, ...], str] = {}
+        self._lock = threading.Lock()
 
     def parts(
         self, argv: tuple[str, ...], environment: Mapping[str, str]
@@ -136,7 +146,7 @@ class ToolIdentities:
         """Return the program, and the files it uses that no argument names; None if one is gone."""
         found = []
         for path in self.files(argv, environment):
-            digest = None if path is None else self.digests.digest(str(path), group=PROGRAM_GROUP)
+            digest = None if path is None else self._digests.digest(str(path), group=PROGRAM_GROUP)
             # A key without one of its programs would be the key of another tool.
             if path is None or digest is None:
                 return None
@@ -175,8 +185,7 @@ class ToolIdentities:
 
     def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
         """Return the digest of a compiler's reply to `identity_query`; None without a reply."""
-        replies = ReplyCache(self.digests.folder, cwd=self.cwd)
-        if (stored := replies.find(query, environment)) is not None:
+        if (stored := self.replies.find(query, environment)) is not None:
             return stored.reply
         words, since = shlex.split(query), time.time_ns()
         reply = self._query((*words, *_QUERY_ARGS), environment)
@@ -190,19 +199,21 @@ class ToolIdentities:
             search = self._query(tuple(places), environment)
             files = compiler_files(query, environment, reply, search=search, cwd=self.cwd)
             if files:
-                replies.store(query, environment, digest, files=files, since=since)
+                self.replies.store(query, environment, digest, files=files, since=since)
         return digest
 
     def driver(self, nvcc: str, environment: Mapping[str, str]) -> tuple[KeyComponent, ...]:
         """Return the identity of nvcc: its bytes, its profile, and the target of a script."""
         target = script_target(nvcc)
-        program = KeyComponent("program nvcc", self.digests.digest(nvcc, group=PROGRAM_GROUP) or "")
+        program = KeyComponent(
+            "program nvcc", self._digests.digest(nvcc, group=PROGRAM_GROUP) or ""
+        )
         if target is not None:
             # What such a script starts says all that there is to know.
             place = KeyComponent("path of nvcc", target)
             return (program, place, *self.driver(target, environment))
         # The profile has include folders and flags, and belongs to one nvcc.
-        profile = self.digests.digest(profile_path(nvcc), group=PROGRAM_GROUP)
+        profile = self._digests.digest(profile_path(nvcc), group=PROGRAM_GROUP)
         reply = ""
         # A script may set anything: its dry run shows the variables that it leads to.
         if not _is_executable(nvcc):
@@ -235,16 +246,16 @@ class ToolIdentities:
         identity, query_text = identity_query(argv), shlex.join(query)
         if identity is None or query in self._replies:
             return self._query(query, environment)
-        replies = ReplyCache(self.digests.folder, cwd=self.cwd)
-        if (stored := replies.find(query_text, environment)) is not None:
+        if (stored := self.replies.find(query_text, environment)) is not None:
             return self._replies.setdefault(query, stored.reply)
         since = time.time_ns()
         reply = self._query(query, environment)
         # While the compiler is the same, so are its other replies.
-        if reply and (stored := replies.find(identity, environment)) is not None:
-            folders = _listed_folders(reply)
-            files = stored.file_stats
-            replies.store(query_text, environment, reply, files=files, folders=folders, since=since)
+        if reply and (stored := self.replies.find(identity, environment)) is not None:
+            files, folders = stored.file_stats, _listed_folders(reply)
+            self.replies.store(
+                query_text, environment, reply, files=files, folders=folders, since=since
+            )
         return reply
 
     def _query(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
@@ -252,7 +263,7 @@ class ToolIdentities:
         with self._lock:
             if argv not in self._replies:
                 query_env = query_environment(environment)
-                done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=query_env))
+                done = self._runner.run(Command(argv=argv, cwd=self.cwd, env=query_env))
                 self._replies[argv] = "" if done.returncode else done.stdout + done.stderr
             return self._replies[argv]
 

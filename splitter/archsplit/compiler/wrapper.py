@@ -14,8 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.usage import stat_text
 from archsplit.compiler.invocation import with_all_options
@@ -70,7 +69,7 @@ def run_wrapper(invocation: Invocation, context: WrapperContext) -> int:
 
     with contextlib.closing(WrapperCache(invocation, context, context.cache)) as cache:
         if cache.restore():
-            context.count_call(cached=True)
+            context.call_counter("cached")
             return 0
         return _compile(invocation, context, cache)
 
@@ -95,7 +94,7 @@ def _compile(invocation: Invocation, context: WrapperContext, cache: WrapperCach
             write_reports(compilation, outcome)
         if cache is not None and step_cache is not None:
             cache.store(compilation, outcome, step_cache)
-        context.count_call(cached=False)
+        context.call_counter("compiled")
         return _exit_code(compilation, outcome)
 
 
@@ -268,8 +267,7 @@ _ALLOCATED = 2
 """SHF_ALLOC: the section is part of the program, not of its description."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvccReference:
+class NvccReference(NamedTuple):
     """Outputs of nvcc itself.
 
     Attributes:

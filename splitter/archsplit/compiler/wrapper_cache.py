@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,7 @@ from archsplit.compiler.keys import (
     compile_request,
     has_unsupported_flags,
 )
-from archsplit.compiler.machine_facts import PROGRAM_GROUP, ReplyCache
+from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.prefix_map import (
     PrefixMap,
     find_prefix_map,
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from archsplit.compiler.direct_cache import CachedResult
     from archsplit.compiler.invocation import Invocation, WrapperContext
     from archsplit.compiler.keys import CompileRequest
+    from archsplit.compiler.machine_facts import ReplyCache
     from archsplit.compiler.step_cache import StepCache
     from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.scheduler.outcome import Outcome
@@ -66,7 +66,7 @@ _OTHER_OUTPUTS = "has outputs beside depfiles"
 
 def with_base_dirs(invocation: Invocation, setting: str) -> Invocation:
     """Return the invocation with the folders of ``base-dir``."""
-    return replace(invocation, bases=tuple(find_base_dirs(setting, _folders(invocation))))
+    return invocation._replace(bases=tuple(find_base_dirs(setting, _folders(invocation))))
 
 
 def _folders(invocation: Invocation) -> tuple[str, str]:
@@ -140,7 +140,7 @@ class WrapperCache:
             private=compilation.folder,
             prefixes=PrefixMap(bases=self._prefixes.bases),
         )
-        return replace(compilation, graph=graph), steps
+        return compilation._replace(graph=graph), steps
 
     def store(self, compilation: Compilation, outcome: Outcome, steps: StepCache) -> None:
         """Log the misses, and store the outputs of a compilation that succeeded.
@@ -224,7 +224,7 @@ class WrapperCache:
             digests=cache.digests,
             group=request.key,
         )
-        replies = ReplyCache(cache.digests.folder, cwd=invocation.cwd)
+        replies = self._session.identify_tools(invocation.cwd).replies
         more_files = (*driver, str(config_file(invocation.environment)), *invocation.option_files)
         note = _hit_note(LOCAL_TIER) if self._context.explain_cache else ""
         saved = repr(hit.cpu_seconds)

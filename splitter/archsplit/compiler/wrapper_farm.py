@@ -24,7 +24,6 @@ import contextlib
 import os
 import shutil
 import threading
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -195,7 +194,7 @@ class WrapperFarm:
         # nvcc's own order, without texts, has files that only its own steps know of.
         sent = filter(self._can_send, graph.steps if compilation.texts else ())
         self._remote = {step.name: self._remote_step(step) for step in sent}
-        marked = (replace(step, is_remote=step.name in self._remote) for step in graph.steps)
+        marked = (step._replace(is_remote=step.name in self._remote) for step in graph.steps)
         self.graph = Graph(steps=tuple(marked))
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> RunningStep:
@@ -276,9 +275,8 @@ class WrapperFarm:
         if pwd.is_absolute() and pwd.is_dir() and pwd.samefile(step.command.cwd):
             environment["PWD"] = str(pwd)
         reads = tuple(dict.fromkeys((*step.reads, *named, *embedded)))
-        return replace(
-            step,
-            command=replace(step.command, argv=argv, env=environment),
+        return step._replace(
+            command=step.command._replace(argv=argv, env=environment),
             reads=reads,
             writes=(*step.writes, *depfiles),
             parallel_flags=(),
@@ -335,7 +333,7 @@ class WrapperFarm:
         except OSError as error:
             ended(error)
             return
-        ended(replace(done, stdout=self._localize(done.stdout), stderr=self._localize(done.stderr)))
+        ended(done._replace(stdout=self._localize(done.stdout), stderr=self._localize(done.stderr)))
 
     def _rename_folder(self, path: Path) -> None:
         """Write this machine's name of the private folder into a text."""

@@ -12,10 +12,9 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.usage import stat_text
 from archsplit.compiler.keys import has_unsupported_flags, line_info_flag
@@ -109,8 +108,7 @@ def step_from_nvcc(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compilation:
+class Compilation(NamedTuple):
     """A planned compilation of the wrapper.
 
     Attributes:
@@ -162,7 +160,7 @@ class Compilation:
 
     def rename_units(self, names: Mapping[Path, str]) -> Compilation:
         """Return the compilation with other names for translation units, by their files."""
-        return replace(self, texts={**self.texts, **names})
+        return self._replace(texts={**self.texts, **names})
 
 
 def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilation:
@@ -207,7 +205,7 @@ def _without_leftovers(step: NvccStep, read: Container[Path], folder: Path) -> N
     # A command may name files that the tool doesn't always write. A file without a reader may be
     # missing.
     wanted = (path for path in step.writes if path in read or not path.is_relative_to(folder))
-    return replace(step, writes=tuple(wanted))
+    return step._replace(writes=tuple(wanted))
 
 
 def _outputs_to_stage(
@@ -258,8 +256,7 @@ def _can_move(step: NvccStep, path: Path) -> bool:
 
 def _move_outputs(step: NvccStep, places: Mapping[Path, Path], cwd: Path) -> NvccStep:
     """Return the step with other places for some files."""
-    return replace(
-        step,
+    return step._replace(
         argv=(step.argv[0], *_moved_words(step, places, cwd)),
         reads=tuple(places.get(path, path) for path in step.reads),
         writes=tuple(places.get(path, path) for path in step.writes),
@@ -288,7 +285,7 @@ def _with_archiver(dryrun: DryRunResult, step: NvccStep, context: WrapperContext
         env=dryrun.environment,
     )
     reply = run_checked(context.runner, command, what="asking for the archiver")
-    return replace(step, argv=(reply.stdout.strip(), *step.argv[1:]))
+    return step._replace(argv=(reply.stdout.strip(), *step.argv[1:]))
 
 
 def _can_split_steps(dryrun: DryRunResult) -> bool:
@@ -298,7 +295,7 @@ def _can_split_steps(dryrun: DryRunResult) -> bool:
 
 
 def _step(dryrun: DryRunResult, number: int, step: NvccStep, *, parallel: bool) -> Step:
-    label = step.kind.value if step.target is None else f"{step.kind.value} {step.target}"
+    label = f"{step.kind.value} {step.target}".rstrip()
     can_split = parallel and not any(map(_NOT_PARALLEL.fullmatch, step.argv))
     command = Command(
         argv=(step.argv[0], *_base_map(dryrun, step), *step.argv[1:], *_prefix_map(dryrun, step)),
@@ -356,8 +353,7 @@ def _file_label(step: NvccStep) -> str:
     return _NUMBERED.sub("", named[0].name) if named else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DryRunResult:
+class DryRunResult(NamedTuple):
     """The steps of an invocation, and what follows from them.
 
     Attributes:
@@ -388,8 +384,7 @@ def query_dryrun(invocation: Invocation, folder: Path, runner: Runner) -> DryRun
     return _Query(invocation, folder, runner).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Query:
+class _Query(NamedTuple):
     """A query for one command line."""
 
     invocation: Invocation

@@ -11,11 +11,9 @@ from __future__ import annotations
 import enum
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.arch.target import CodeKind, Target
 from archsplit.errors import TranscriptError
 
 if TYPE_CHECKING:
@@ -88,8 +86,7 @@ Measured on sorts, products of matrices and big tables, with errors of up to a f
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvccStep:
+class NvccStep(NamedTuple):
     """A command of a compilation.
 
     Attributes:
@@ -97,18 +94,17 @@ class NvccStep:
         argv: program and arguments, as nvcc would start them.
         reads: inputs that other steps write.
         writes: outputs; none for a check, and for a step that prints.
-        target: the target of the step, or None for host steps and steps for several targets.
+        target: the name of the step's target; "" for host steps and steps for several targets.
     """
 
     kind: StepKind
     argv: tuple[str, ...]
     reads: tuple[Path, ...]
     writes: tuple[Path, ...]
-    target: Target | None = None
+    target: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DependencyList:
+class DependencyList(NamedTuple):
     """A depfile that nvcc itself would write.
 
     Attributes:
@@ -122,14 +118,13 @@ class DependencyList:
     position: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transcript:
+class Transcript(NamedTuple):
     """The parsed output of a dry run.
 
     Attributes:
         environment: variables that nvcc sets for its tools.
         steps: in nvcc's order.
-        images: the files with code by target; of the last source if there are several.
+        images: the files with code by the target's name; of the last source if there are several.
         module_ids: the files of module ids, one for each source with CUDA.
         dependencies: depfiles, in nvcc's order.
         diagnostics: other lines, to pass on to the user.
@@ -137,7 +132,7 @@ class Transcript:
 
     environment: Mapping[str, str]
     steps: tuple[NvccStep, ...]
-    images: Mapping[Target, Path]
+    images: Mapping[str, Path]
     module_ids: tuple[Path, ...]
     dependencies: tuple[DependencyList, ...]
     diagnostics: tuple[str, ...]
@@ -170,7 +165,7 @@ _IN_QUOTES = re.compile(rf'\\([\\"$`])|{_SHELL_VARIABLE.pattern}', re.ASCII)
 _QUOTED = re.compile(r'["\\]')
 _UNUSABLE = re.compile(r"""[,"$`\\\x00-\x1f\x7f]""")
 _IMAGE = re.compile(r"--image3=kind=(elf|ptx|nvvm|tileir),sm=(\d+[af]?),file=(.+)", re.DOTALL)
-_IMAGE_KINDS = {"elf": CodeKind.SASS, "ptx": CodeKind.PTX}
+_IMAGE_KINDS = {"elf": "sm", "ptx": "compute"}
 _TARGET = re.compile(r"(?:sm|compute)_")
 _REDIRECTION = re.compile(r" > (\S+)_stdout 2>\1_stderr\s*$")
 _ARCHIVER = re.compile(r'^"`(\S+) -print-prog-name=ar`" ')
@@ -327,8 +322,8 @@ def module_ids(argv: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(option_values(argv, ("--module_id_file_name",)))
 
 
-def fatbinary_images(argv: tuple[str, ...]) -> dict[Target, Path]:
-    """Return the image files of a ``fatbinary`` command by target.
+def fatbinary_images(argv: tuple[str, ...]) -> dict[str, Path]:
+    """Return the image files of a ``fatbinary`` command by the target's name.
 
     Raises:
         ValueError: an image has an unknown kind.
@@ -341,17 +336,16 @@ def fatbinary_images(argv: tuple[str, ...]) -> dict[Target, Path]:
         if image is None:
             raise ValueError(f"the image {argument}")
         if image[1] in _IMAGE_KINDS:
-            name = f"{_IMAGE_KINDS[image[1]].value}_{image[2]}"
-            images[Target.parse(name)] = Path(image[3])
+            images[f"{_IMAGE_KINDS[image[1]]}_{image[2]}"] = Path(image[3])
     return images
 
 
-def step_target(argv: tuple[str, ...], kind: StepKind) -> Target | None:
-    """Return the target in a command's flags, or None."""
+def step_target(argv: tuple[str, ...], kind: StepKind) -> str:
+    """Return the name of the target in a command's flags, or ""."""
     if kind not in {StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.NVLINK}:
-        return None
+        return ""
     named = (value for value in option_values(argv, ("-arch", "--arch")) if _TARGET.match(value))
-    return next(map(Target.parse, named), None)
+    return next(named, "")
 
 
 def option_values(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str]:
@@ -435,7 +429,7 @@ class _Reader:
 
     def __init__(self, folder: Path, cwd: Path) -> None:
         self.steps: list[NvccStep] = []
-        self.images: dict[Target, Path] = {}
+        self.images: dict[str, Path] = {}
         self.module_ids: list[Path] = []
         self.dependencies: list[DependencyList] = []
         self._folder = folder

@@ -135,9 +135,9 @@ def _replace_section(
     folder: Path,
     objcopy: Path,
 ) -> tuple[NvccStep, NvccStep]:
-    if target not in transcript.images:
+    image = transcript.images.get(str(target))
+    if image is None:
         raise TranscriptError(f"nvcc --dryrun printed no image for {target}")
-    image = transcript.images[target]
     argument = next(word for word in fatbinary.argv if word.endswith(f",file={image}"))
     container, result = folder / f"{target}.fatbin", folder / f"{target}.o"
     container_step = NvccStep(
@@ -145,7 +145,7 @@ def _replace_section(
         argv=(*_other_options(fatbinary), f"--create={container}", argument),
         reads=(image,),
         writes=(container,),
-        target=target,
+        target=str(target),
     )
     name = "__nv_relfatbin" if _is_relocatable(fatbinary) else ".nv_fatbin"
     section = f"--update-section={name}={container}"
@@ -154,7 +154,7 @@ def _replace_section(
         argv=(str(objcopy), section, str(host_object), str(result)),
         reads=(container, host_object),
         writes=(result,),
-        target=target,
+        target=str(target),
     )
     return container_step, replacement
 

@@ -15,9 +15,8 @@ In: a transcript; out: a `RelaxedPlan` of the same outputs with a shorter critic
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.nvcc.dryrun import ID_FLAG, NvccStep, StepKind, option_values
 
@@ -40,8 +39,7 @@ _PLAIN_PATH = re.compile(r"[\w./ +,=-]+", re.ASCII)
 _DATA = re.compile(r'(?:"\.quad [^"]*\\n"\n)+')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelaxedPlan:
+class RelaxedPlan(NamedTuple):
     """Steps with fewer dependencies.
 
     Attributes:
@@ -116,8 +114,7 @@ def without_module_id(step: NvccStep, files: Container[Path]) -> NvccStep:
     argv = step.argv
     if any(path in files for path in step.writes):
         argv = tuple(word for word in argv if word != ID_FLAG)
-    return replace(
-        step,
+    return step._replace(
         argv=argv,
         reads=tuple(path for path in step.reads if path not in files),
         writes=tuple(path for path in step.writes if path not in files),
@@ -153,8 +150,7 @@ def _registration(step: NvccStep) -> tuple[str, ...]:
 def _move_registration(
     step: NvccStep, common: str, own: Path, results: Container[Path]
 ) -> NvccStep:
-    return replace(
-        step,
+    return step._replace(
         argv=_replace_word(step.argv, f"{_REGISTER}={common}", f"{_REGISTER}={own}"),
         reads=tuple(path for path in step.reads if path not in results),
         writes=(own, *(path for path in step.writes if path != Path(common))),
@@ -205,7 +201,7 @@ def _can_wait(step: NvccStep) -> bool:
 def _create_container(step: NvccStep, embedded: Path) -> NvccStep:
     container = embedded.with_suffix("")
     argv = tuple(word for word in step.argv if not word.startswith((f"{_EMBEDDED}=", "--create=")))
-    return replace(step, argv=(*argv, f"--create={container}"), writes=(container,))
+    return step._replace(argv=(*argv, f"--create={container}"), writes=(container,))
 
 
 def _divide_compile(step: NvccStep, texts: Container[Path]) -> Iterator[NvccStep]:

@@ -19,10 +19,8 @@ and is compared with a single limit, which is far from most sizes.
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -36,8 +34,7 @@ _CHEAP_SHARE = 0.02
 """Share of a run's seconds that cheap steps at the beginning may take."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(NamedTuple):
     """A command with its inputs, its outputs and guesses of its cost.
 
     Attributes:
@@ -81,22 +78,20 @@ class Step:
     parts: tuple[Step, ...] = ()
     is_remote: bool = False
 
-    def __post_init__(self) -> None:
-        if self.weight < 0 or self.memory < 0:
-            raise ValueError(f"{self.name}: a weight or a memory can't be negative")
-
     def command_for(self, cores: int) -> Command:
         """Return the command for a number of cores; for one core, the unchanged command."""
         if cores == 1:
             return self.command
         program, *arguments = self.command.argv
         wide = (text.format(cores=cores) for text in self.parallel_flags)
-        return dataclasses.replace(self.command, argv=(program, *wide, *arguments))
+        return self.command._replace(argv=(program, *wide, *arguments))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
     """Steps and their dependencies.
+
+    Args:
+        steps: see the attribute.
 
     Attributes:
         steps: in the order in which failures are reported.
@@ -105,18 +100,16 @@ class Graph:
         order: all positions in topological order.
     """
 
-    steps: tuple[Step, ...]
-    dependencies: tuple[frozenset[int], ...] = field(init=False)
-    dependents: tuple[frozenset[int], ...] = field(init=False)
-    order: tuple[int, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        if len({step.name for step in self.steps}) != len(self.steps):
+    def __init__(self, *, steps: tuple[Step, ...]) -> None:
+        if len({step.name for step in steps}) != len(steps):
             raise ValueError("two steps have the same name")
+        if any(min(step.weight, step.memory) < 0 for step in steps):
+            raise ValueError("a weight or a memory can't be negative")
+        self.steps = steps
         # Derived here, so that a caller can't pass edges that contradict the steps.
-        object.__setattr__(self, "dependencies", self._edges())
-        object.__setattr__(self, "dependents", self._reversed())
-        object.__setattr__(self, "order", self._topological())
+        self.dependencies = self._edges()
+        self.dependents = self._reversed()
+        self.order = self._topological()
 
     def critical_path(self, seconds: Sequence[float] | None = None) -> tuple[float, ...]:
         """Return for each step the length of the longest chain that begins with it.
@@ -267,8 +260,7 @@ def _grouped(
             if part.check is not None:
                 part.check()
 
-    return replace(
-        longest,
+    return longest._replace(
         name=f"{longest.name}, and {len(parts) - 1} more",
         reads=tuple(
             dict.fromkeys(path for part in parts for path in part.reads if path not in written)

@@ -10,8 +10,7 @@ import csv
 import io
 import json
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,8 +26,7 @@ TABLE_HEADER = ("step", "seconds", "cpu seconds", "peak memory", "bytes read", "
 _MICROSECONDS = 1e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedStep:
+class FinishedStep(NamedTuple):
     """A step that ran to its end; times are seconds since the start of the run.
 
     Attributes:
@@ -71,8 +69,7 @@ class FinishedStep:
         return self.stdout + self.stderr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The result of a run.
 
     Attributes:

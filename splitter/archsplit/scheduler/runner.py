@@ -23,10 +23,9 @@ import heapq
 import math
 import os
 import re
-from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from archsplit.errors import DiskFullError, StepError
 from archsplit.scheduler.executor import (
@@ -96,8 +95,7 @@ class ResultCache(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(NamedTuple):
     """Options of a run of a graph.
 
     Attributes:

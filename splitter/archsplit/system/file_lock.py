@@ -53,7 +53,7 @@ class LockedFolder:
         OSError: the folder can't be opened.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | str) -> None:
         # The folder itself, so no file is left in it.
         self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 

@@ -18,7 +18,6 @@ import signal
 import subprocess
 import threading
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
@@ -45,8 +44,7 @@ _POLL_SECONDS = 0.02
 """Interval between checks for a child's end if the kernel has no descriptors of processes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(NamedTuple):
     """A program to start: no shell, explicit folder and environment.
 
     Attributes:
@@ -60,21 +58,20 @@ class Command:
 
     argv: tuple[str, ...]
     cwd: Path
-    env: Mapping[str, str] = field(repr=False)
+    env: Mapping[str, str]
     timeout: float | None = None
     undecodable: str = "replace"
 
-    def __post_init__(self) -> None:
-        if not self.argv:
-            raise ValueError("a command needs a program")
+    def __repr__(self) -> str:
+        """Return the command without its environment, which may have secrets."""
+        return f"Command(argv={self.argv!r}, cwd={str(self.cwd)!r})"
 
     def text(self) -> str:
         """Return the command quoted for a POSIX shell."""
         return shlex.join(self.argv)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletedProcess:
+class CompletedProcess(NamedTuple):
     """The exit status (negative for a signal) and output of a program.
 
     Attributes:
@@ -222,6 +219,8 @@ class SubprocessRunner:
         return self._start(command)
 
     def _start(self, command: Command) -> _StartedProcess:
+        if not command.argv:
+            raise ValueError("a command needs a program")
         # `cancel` must see the program, or refuse its start: nothing between the two.
         with deferred_signals(), self._lock:
             if self._cancelled:
