@@ -5,6 +5,7 @@ Most compile plain C++ through nvcc, which is quick and takes the same way.
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import subprocess
@@ -375,6 +376,67 @@ def test_source_with_similar_macros_is_a_hit(project: Project) -> None:
     project.write("k.cu", text)
     project.compile("-arch=sm_80")
     assert KNOWN[0] in project.compile("-arch=sm_80")
+
+
+def edit_in_place(header: Path) -> None:
+    header.write_text(value(2))
+
+
+def rename_over(header: Path) -> None:
+    new = header.with_name("new")
+    new.write_text(value(2))
+    new.rename(header)
+
+
+def edit_by_another_name(header: Path) -> None:
+    name = header.with_name("name")
+    os.link(header, name)
+    name.write_text(value(2))
+
+
+def edit_mapped_memory(header: Path) -> None:
+    with header.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        memory[:] = value(2).encode()
+
+
+@pytest.mark.parametrize(
+    "edit", [edit_in_place, rename_over, edit_by_another_name, edit_mapped_memory]
+)
+def test_header_with_its_old_size_and_time_is_a_miss(
+    project: Project, edit: Callable[[Path], None]
+) -> None:
+    header = project.folder / "late/v.h"
+    known(project, "-Ilate")
+    before = header.stat()
+    edit(header)
+    os.utime(header, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert header.stat().st_size == before.st_size
+    assert is_new(project, "-Ilate")
+
+
+@pytest.mark.parametrize(
+    ("flags", "swapped"),
+    [
+        ("-Iearly -Ilate", "-Ilate -Iearly"),
+        ("-isystem early -Ilate", "-Iearly -isystem late"),
+        ("-Xcompiler -idirafter,early -Ilate", "-Iearly -Xcompiler -idirafter,late"),
+    ],
+)
+def test_another_order_of_include_folders_is_a_miss(
+    project: Project, flags: str, swapped: str
+) -> None:
+    project.write("early/v.h", value(2))
+    known(project, *flags.split())
+    assert is_new(project, *swapped.split())
+
+
+@pytest.mark.parametrize("name", ["CPATH", "CPLUS_INCLUDE_PATH"])
+def test_header_in_a_folder_of_a_variable_is_a_miss(project: Project, name: str) -> None:
+    (project.folder / "early").mkdir()
+    here = replace(project, extra={**project.extra, name: "early:late"})
+    known(here)
+    here.write("early/v.h", value(2))
+    assert is_new(here)
 
 
 @pytest.mark.parametrize("makes_equal", [False, True])
