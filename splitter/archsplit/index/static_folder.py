@@ -310,8 +310,8 @@ def check_index(folder: IndexFolder) -> int:
     if findings:
         raise VerifyError(
             "\n  ".join([f"{folder.root} is damaged:", *sorted(findings)]),
-            hint="`archsplit index DIR` writes pages again; delete a damaged wheel, and `--add` or"
-            " the same `archsplit mirror` brings it back",
+            hint="`archsplit index DIR` writes pages again; `--add` or the same `archsplit mirror`"
+            " brings a damaged wheel back",
         )
     return len(entries)
 
