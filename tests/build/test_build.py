@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from build_notes import BuildNotes
 
 from archsplit.arch.target import Target
 from archsplit.build.pipeline import build_recipe
@@ -165,12 +166,16 @@ def test_per_target_host_passes(recipe: Path, tmp_path: Path, effects: Effects) 
 
 
 def test_recipe_with_meta_gets_a_meta_wheel(recipe: Path, tmp_path: Path, effects: Effects) -> None:
+    notes = BuildNotes()
     with (recipe / "recipe.toml").open("a") as file:
         file.write('\n[install]\nmode = "meta"\n')
     report = build_recipe(
-        BuildRequest(recipe=load_recipe(recipe), targets=()), effects, out=tmp_path / "out"
+        BuildRequest(recipe=load_recipe(recipe), targets=()),
+        replace(effects, progress=notes),
+        out=tmp_path / "out",
     )
     assert {wheel.role for wheel in report.wheels} == {"core", "meta"}
+    assert any("a core without digests of its plugins" in line for line in notes.lines)
     (meta,) = (tmp_path / "out").glob("tinyvec_all-1.2.3-py3-none-any.whl")
     with open_wheel(meta) as wheel:
         assert list(map(str, wheel.metadata().requires_dist or [])) == ["tinyvec[all]==1.2.3"]

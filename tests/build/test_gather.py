@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from build_notes import BuildNotes
 
 from archsplit.arch.target import Target
 from archsplit.build import pipeline
@@ -67,7 +68,7 @@ def test_gathered_parts_equal_one_complete_build(
 def test_a_part_built_at_once_with_another_lists_its_wheels_too(
     parts: list[Path], tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
+    out, notes = tmp_path / "out", BuildNotes()
 
     class Other(LockedFolder):
         """The other build had the folder, and has put its wheels into it."""
@@ -79,7 +80,8 @@ def test_a_part_built_at_once_with_another_lists_its_wheels_too(
 
     monkeypatch.setattr(pipeline, "LockedFolder", Other)
     order = BuildRequest(recipe=load_recipe(TINYVEC), targets=(Target.parse("sm_90"),))
-    build_recipe(order, effects, out=out)
+    build_recipe(order, replace(effects, progress=notes), out=out)
+    assert any(line.startswith("a part of a release: 1 of 3 targets") for line in notes.lines)
     for name in NAMES:
         listed = {
             one["file"].split("-")[0] for one in json.loads((out / name).read_text())["wheels"]

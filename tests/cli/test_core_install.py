@@ -1,6 +1,17 @@
 from __future__ import annotations
 
-from archsplit.cli.core_install import _gpu_extras
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.cli import core_install
+from archsplit.cli.core_install import Environment, _gpu_extras
+from archsplit.errors import ToolNotFoundError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 REQUIRES = (
     "numpy",
@@ -16,3 +27,14 @@ def test_extra_of_a_gpu_has_its_packs_and_no_requirement_of_the_core() -> None:
     extras = ["all", "cc80", "cc90", "dask"]
     found = _gpu_extras({"provides_extra": extras, "requires_dist": list(REQUIRES)})
     assert found == {"cc80": ("foo-cc80",), "cc90": ("foo-cc90",)}
+
+
+def test_environment_without_pip_and_uv_gets_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
+    monkeypatch.setattr(core_install, "find_uv", lambda _: None)
+    with pytest.raises(ToolNotFoundError) as caught:
+        Environment.of(tmp_path / "bin" / "python")
+    assert f"{tmp_path} has no pip, and uv was not found" in str(caught.value)
+    assert "-m ensurepip, or put uv on the PATH" in str(caught.value)
