@@ -149,6 +149,7 @@ def test_debug_information_is_reproducible(folder: Folder, toolkit: Toolkit, fla
     [
         "-c hidden.cu -o h.o",
         "-fatbin hidden.cu",
+        "-c k.cu -o k.o -g -G",
         pytest.param("-rdc=true -lib hidden.cu p.cpp -o l.a", marks=pytest.mark.stress),
         pytest.param("-shared -Xcompiler -fPIC k.cu b/k.cu -o l.so", marks=pytest.mark.stress),
     ],

@@ -311,7 +311,8 @@ def _copy_outputs(compilation: Compilation, kept: Path) -> dict[Path, Path]:
     written = (path for step in compilation.graph.steps for path in step.writes)
     outputs = (compilation.staged.get(path, path) for path in written)
     for number, path in enumerate(outputs):
-        if path.is_file():
+        # Our private folder has files from the plan, and nvcc writes none there.
+        if path.is_file() and not path.is_relative_to(compilation.folder):
             copies[path] = kept / f"output-{number}"
             shutil.copy2(path, copies[path])
     return copies
