@@ -356,7 +356,7 @@ def check_served(explanation: Explanation) -> None:
 def _hint(served: ServedCapability) -> str:
     if served.restart and served.command is None:
         return "start this process again: a pack was installed after it loaded its libraries"
-    return served.command or "this release has nothing for it"
+    return served.command or "this release has no code for it"
 
 
 def _pack_names(core: Core, capability: str) -> str | None:
@@ -437,7 +437,7 @@ def _purpose(served: ServedCapability) -> str:
 
 
 def _plugin_lines(candidates: tuple[Candidate, ...]) -> Iterator[str]:
-    yield "plugins:" if candidates else "plugins: none is installed"
+    yield "plugins:" if candidates else "plugins: none installed"
     for each in candidates:
         yield f"  {each.verdict}: {each.path}"
         if each.package:
@@ -455,7 +455,7 @@ def _capability_lines(known: tuple[PublishedCapability, ...]) -> Iterator[str]:
     # Most commands differ only in the requirement at their end.
     starts = [each.rpartition(" ")[0] for each in commands]
     start = max(starts, default="", key=starts.count)
-    yield "what would serve which GPU:"
+    yield "plugins by GPU:"
     if start:
         yield from wrap_command(f"  to install one: {start} REQUIREMENT")
     for each in known:
@@ -476,8 +476,8 @@ def _state_text(served: ServedCapability) -> str:
 def _verdict(explanation: Explanation) -> str:
     devices = explanation.devices
     if not devices:
-        fine = "no GPU here, and nothing that is installed is wrong"
-        return fine if explanation.healthy else "no GPU can be used here, and something is wrong"
+        fine = "no GPU here; the installed plugins are fine"
+        return fine if explanation.healthy else "no GPU can be used here; see the messages above"
     served = sum(device.served.target is not None for device in devices)
     damaged = f"; damaged plugins: {explanation.damaged}" if explanation.damaged else ""
     return f"{served} of {_count(len(devices), 'device')} served{damaged}"

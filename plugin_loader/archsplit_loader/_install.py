@@ -82,7 +82,7 @@ def install(request: InstallRequest) -> int:
         plan = _plan(loader, core, capabilities)
     _print_lines(f"core: {core.distribution} {core.version}", *plan.gpus)
     for each in plan.unserved:
-        _print_lines(f"{core.distribution} {core.version} has nothing for capability {each}")
+        _print_lines(f"{core.distribution} {core.version} has no plugin for capability {each}")
     # The exit status is about the GPUs: nothing to install may be because there is nothing.
     if not plan.distributions:
         _print_lines("there is nothing to install")

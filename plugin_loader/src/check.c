@@ -138,7 +138,7 @@ archsplit_verdict check_safe(const struct candidate *candidate, int levels) {
     char *path = strdup(candidate->path), *resolved = os_real_path(candidate->path);
     archsplit_verdict verdict = check_rights(&candidate->file.rights, &core, "", candidate->path);
     if (verdict == ARCHSPLIT_ACCEPTED && (path == NULL || resolved == NULL)) {
-        error_set("is not used: it can't be found out who can change its folder");
+        error_set("is not used: the owner of its folder can't be determined");
         verdict = ARCHSPLIT_UNSAFE;
     }
     if (verdict == ARCHSPLIT_ACCEPTED) {

@@ -208,7 +208,7 @@ def test_downloaded_wheels_are_counted_trimmed_and_cleared(
     # The oldest file is the one in use.
     mark_download(wheels / "a-1-py3-none-any.whl")
     run(folder, "stats")
-    assert "downloaded wheels: 3, 1.20 MB of at most as much" in capsys.readouterr().out
+    assert "downloaded wheels: 3, 1.20 MB of at most " in capsys.readouterr().out
     run(folder, "stats", "--json")
     facts = json.loads(capsys.readouterr().out)
     assert (facts["wheels"], facts["wheel_bytes"]) == (3, 1_200_000)

@@ -141,7 +141,7 @@ def test_another_wheel_of_the_same_name_changes_nothing(tmp_path: Path) -> None:
     before = files(tmp_path / "index")
     release(tmp_path / "other", "1.1")
     release(tmp_path / "other", "1.0", ("sm80",))
-    with pytest.raises(ConflictError, match=r"toy-1\.0-py3-none-any\.whl: [0-9a-f]+ is there"):
+    with pytest.raises(ConflictError, match=r"toy-1\.0-py3-none-any\.whl: [0-9a-f]+ on the index"):
         update(tmp_path / "index", tmp_path / "other")
     assert files(tmp_path / "index") == before
 

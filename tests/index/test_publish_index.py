@@ -203,7 +203,7 @@ def test_core_live_before_its_plugins_is_noted(scene: Scene) -> None:
     (scene.files / scene.wheel("").name).write_bytes(scene.wheel("").read_bytes())
     publication = scene.publisher().publish(read_release([scene.dist]), scene.plans.append)
     assert publication.is_complete
-    assert scene.plans[0].notes[-1] == "the core is live already, and not all of its plugins are"
+    assert scene.plans[0].notes[-1] == "the core is already live, but some of its plugins are not"
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_core_stays_here_when_the_index_serves_other_bytes(scene: Scene) -> None
         return Fault(corrupt=True) if other else None
 
     scene.server.before = spoiled
-    assert "has other bytes than were uploaded" in refusal(scene, VerifyError)
+    assert "has different bytes than were uploaded" in refusal(scene, VerifyError)
     assert scene.wheel("").name not in scene.names()
 
 

@@ -118,7 +118,7 @@ def test_parts_of_a_build_in_several_folders_are_joined(scene: Scene, tmp_path: 
     assert len(read_release(folders).builds) == 2
     (folders[1] / core).write_bytes(b"another one")
     build_report(folders[1], (core, CORE), (second, PLUGIN))
-    with pytest.raises(VerifyError, match="one name and different content"):
+    with pytest.raises(VerifyError, match="same name but different content"):
         read_release(folders)
 
 

@@ -115,9 +115,9 @@ def test_foreign_wheels_of_the_version_are_conflicts_if_installers_prefer_them()
     seen = view(what)
     page = IndexPage(name="foo", exists=True, files=files)
     made = plan(what, replace(seen, projects={**seen.projects, "foo": page}))
-    place = f"and not {core.path.name}"
-    assert made.conflicts == (f"pip takes {names[0]}, which is on the index, {place}",)
-    warning = f"{names[1]} is on the index too; some installers may take it {place}"
+    name = core.path.name
+    assert made.conflicts == (f"pip takes {names[0]}, which is on the index, and not {name}",)
+    warning = f"{names[1]} is also on the index; some installers may choose it instead of {name}"
     assert warning in made.notes
     assert f"warning: {warning}" in plan_text(made)
 
@@ -160,7 +160,7 @@ def test_plan_lists_all_broken_rules() -> None:
 def test_live_core_without_its_plugins_is_told() -> None:
     what = release(2)
     made = plan(what, view(what, what.artifacts[0], what.artifacts[2]))
-    assert made.notes[-1] == "the core is live already, and not all of its plugins are"
+    assert made.notes[-1] == "the core is already live, but some of its plugins are not"
 
 
 def test_plan_is_told_to_programs() -> None:

@@ -173,8 +173,8 @@ def test_code_for_only_one_capability_has_no_variant() -> None:
     assert notes == (
         "sm_90a has no variant: sm90 is for the same GPUs",
         "sm_100 has no variant: sm100f is for the same GPUs",
-        "sm_100a has no variant: the draft can't tell its GPUs from others",
-        "sm_120a has no variant: the draft can't tell its GPUs from others",
+        "sm_100a has no variant: the draft has no property for its GPUs",
+        "sm_120a has no variant: the draft has no property for its GPUs",
     )
     assert variant_values(Target.parse("compute_120")) == ("120_virtual", "121_virtual")
     # No Hopper has a later capability.

@@ -278,7 +278,7 @@ def test_doctor_install_without_a_known_gpu_is_an_error(place: Place) -> None:
     assert (mistake.returncode, mistake.stdout, mistake.stderr) == (1, "", typed.stderr)
     old = place.doctor("--install", "--gpu", "5.2")
     assert old.returncode == 1
-    assert "toyfat 1.0 has nothing for capability 5.2" in old.stdout
+    assert "toyfat 1.0 has no plugin for capability 5.2" in old.stdout
     assert place.doctor("--dry-run").returncode == 2
     gone = place.doctor("--install", "--gpu", "9.0", "--index-url", "http://127.0.0.1:1/simple")
     assert gone.returncode == 1

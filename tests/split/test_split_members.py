@@ -102,7 +102,7 @@ def test_unmoved_library_is_reported_with_its_reason(sample: Sample) -> None:
     ]
     stays = {each["name"]: each for each in report["split"]["unmoved"]}
     for name, images, why in (
-        (f"{DATA}/data/lib/libc.so", 8, "where it will be is up to the installer"),
+        (f"{DATA}/data/lib/libc.so", 8, "the installer decides where it goes"),
         (f"{DATA}/scripts/program", 10, "it is a program"),
         ("toyfat/bin/program", 10, "it is a program"),
         ("toyfat/lib/libfirst.so", 9, "its constructors run before all others (-z initfirst"),

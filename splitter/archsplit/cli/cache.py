@@ -117,7 +117,7 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
     most = short_size(settings.max_size)
     _print(f"files: {files}, {short_size(size)} of at most {most}, in {settings.folder}")
     if wheels:
-        _print(f"downloaded wheels: {wheels}, {short_size(wheel_bytes)} of at most as much")
+        _print(f"downloaded wheels: {wheels}, {short_size(wheel_bytes)} of at most {most}")
 
 
 def _hit_rate(counts: Iterable[LookupCount], saved: float) -> str:

@@ -466,7 +466,7 @@ def _subject(text: str, environment: Environment) -> tuple[str, str | None]:
         return canonicalize_name(Requirement(text).name), None
     except InvalidRequirement:
         raise UsageError(
-            f"{text!r} is not the name of a project, and not a folder or wheel that exists",
+            f"{text!r} is neither a project name nor an existing folder or wheel",
             hint="name one, such as xgboost or wheels/",
         ) from None
 

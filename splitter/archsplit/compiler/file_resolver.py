@@ -135,7 +135,7 @@ class FileResolver(NamedTuple):
         if changed:
             return
         for path in sorted(map(self.shorten, self.shadow_changes(row))):
-            yield KeyComponent(f"file {path}", "it could be read in place of another one")
+            yield KeyComponent(f"file {path}", "it now shadows another file")
 
 
 _STRING = rb'R"(?P<raw>\w{0,16})\((?s:.*?)\)(?P=raw)"|"[^"\\]*(?:\\.[^"\\]*)*"'

@@ -295,7 +295,7 @@ def run_nvcc(compilation: Compilation) -> NvccReference:
     argv = (str(invocation.nvcc), *keeping, *invocation.command.dryrun_argv)
     command = Command(argv=argv, cwd=invocation.cwd, env=invocation.environment)
     if compilation.context.runner.run(command).returncode != 0:
-        raise FallBackToNvccError("it fails, so there is nothing to verify")
+        raise FallBackToNvccError("nvcc fails, so there is nothing to verify")
     module_ids = (path for path in dryrun.transcript.module_ids if path in compilation.texts)
     files = {path: kept / path.name for path in module_ids}
     return NvccReference(

@@ -323,7 +323,7 @@ def request_failure(
         return RetryableError(transient[name])
     others = {
         "SSLError": "its certificate isn't trusted",
-        "TooManyRedirects": "it redirects in a circle",
+        "TooManyRedirects": "it redirects in a loop",
     }
     # No retry: a certificate or an address doesn't become valid in minutes.
     return IndexUnreachableError(f"can't read {url}: {others.get(name, name)}")

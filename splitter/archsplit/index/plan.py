@@ -288,11 +288,11 @@ def _notes(
             )
     for core, other, is_preferred in _rivals(release, state):
         if not is_preferred:
-            yield f"{other} is on the index too; some installers may take it and not {core}"
+            yield f"{other} is also on the index; some installers may choose it instead of {core}"
     # After an upload by another tool, or in the wrong order: users of the core lack plugins now.
     live = {step.artifact.role for step in steps if step.action is Action.SKIP}
     if CORE in live and any(s.action is Action.UPLOAD for s in steps if s.artifact.role == PLUGIN):
-        yield "the core is live already, and not all of its plugins are"
+        yield "the core is already live, but some of its plugins are not"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,7 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
         files.append(_read_source(source))
     artifacts = _unique_artifacts(files, faults)
     if faults:
-        raise VerifyError("\n  ".join(["the parts are not of one release:", *faults]))
+        raise VerifyError("\n  ".join(["the parts are from different releases:", *faults]))
     project, version = _release_name(artifacts)
     return UploadRelease(
         project=project,
@@ -159,7 +159,7 @@ def _read_source(path: Path) -> Artifact:
 def _add_artifact(build: dict[str, Artifact], one: Artifact, faults: list[str]) -> None:
     before = build.setdefault(one.path.name, one)
     if before.sha256 != one.sha256:
-        faults.append(f"{one.path} and {before.path} have one name and different content")
+        faults.append(f"{one.path} and {before.path} have the same name but different content")
 
 
 def _unique_artifacts(files: Sequence[Artifact], faults: list[str]) -> tuple[Artifact, ...]:

@@ -89,7 +89,7 @@ class ReadBack:
         self._refuse_others(artifact, served)
         # The page has the digest of the upload; only a download shows the served bytes.
         if self.download:
-            self._compare(served.url, artifact.sha256, "other bytes than were uploaded")
+            self._compare(served.url, artifact.sha256, "different bytes than were uploaded")
         if served.metadata is not None and artifact.path.suffix == ".whl":
             # Installers resolve with only the metadata file (PEP 658), so a wrong one breaks
             # installs.

@@ -294,11 +294,11 @@ def _split_by_state(
         elif before.sha256 == one.entry.sha256:
             unchanged |= {name: one} if name in existing else {}
         else:
-            conflicts.append(f"{name}: {before.sha256} is there, {one.entry.sha256} comes")
+            conflicts.append(f"{name}: {before.sha256} on the index, {one.entry.sha256} here")
     # Installers have cached the old bytes and their digest, so a name is never reused.
     if conflicts:
         raise ConflictError(
-            "\n  ".join(["the index has other wheels of these names:", *sorted(conflicts)]),
+            "\n  ".join(["the index has different wheels of these names:", *sorted(conflicts)]),
             hint="installers may have seen the old ones: use another version, or another folder",
         )
     return list(new.values()), list(unchanged.values())

@@ -222,7 +222,7 @@ class Twine:
 def make_refusal(artifact: Artifact, result: TwineResult) -> IndexRefusedError:
     """Return the error for an index's refusal, with a hint for its status."""
     hints = {
-        401: "the index doesn't know these credentials: TWINE_USERNAME, TWINE_PASSWORD, ~/.pypirc",
+        401: "the index rejected these credentials: TWINE_USERNAME, TWINE_PASSWORD, ~/.pypirc",
         403: f"the credentials may not upload to {artifact.project}: the name may be somebody"
         " else's, a token may be for other projects, or a trusted publisher may be missing",
         413: "the index accepts no file of that size",

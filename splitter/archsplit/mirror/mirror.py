@@ -268,7 +268,7 @@ def _check_names(folder: IndexFolder, edited: EditedWheel, state: MirrorState) -
     ]
     if changed:
         raise ConflictError(
-            f"{folder.root} has other bytes of {', '.join(changed)}, made with other options or by"
+            f"{folder.root} has different {', '.join(changed)}, made with other options or by"
             " another version of archsplit",
             hint="make the new mirror in another folder",
         )

@@ -95,10 +95,10 @@ def image_faults(wheel: WheelFacts, table: Pack) -> Iterator[Finding]:
     for key, image in () if wheel.pack is None else wheel.pack.images_in(table):
         row = listed.get(key)
         if row is None or (row.target, row.size) != (image.target, image.size):
-            found = f"image {key} is not one of the fat wheel's"
+            found = f"image {key} is not in the fat wheel"
             yield finding("foreign-image", subject, found)
         elif wheel.digests[image.offset] != row.digest or image.form != row.form:
-            found = f"image {key} has other bytes than in the fat wheel"
+            found = f"image {key} differs from the one in the fat wheel"
             yield finding("changed-image", subject, found)
 
 
@@ -123,7 +123,7 @@ def service_faults(
         best = best_by_targets[own]
         # Only the best image counts: a worse one would run slower than before the split.
         if best is not None and not keys.issuperset(keys_by_target[best]):
-            found = f"container {place} has nothing for {capability}, which took {best} there"
+            found = f"container {place} has no code for {capability}, which used {best}"
             yield finding("missing-image", subject, found)
 
 

@@ -129,7 +129,7 @@ def built_variants(plugins: Mapping[str, str]) -> tuple[tuple[Variant, ...], tup
         values = variant_values(Target.parse(target))
         # A wrong variant would install code that the GPU can't run, so none is better.
         if not values:
-            notes.append(f"{target} has no variant: the draft can't tell its GPUs from others")
+            notes.append(f"{target} has no variant: the draft has no property for its GPUs")
         # sm_90 and sm_90a: an installer could not choose between two variants of equal properties.
         elif values in variants:
             notes.append(f"{target} has no variant: {variants[values].label} is for the same GPUs")

@@ -274,9 +274,8 @@ def _extras(
 
 def _description(project: str, majors: Sequence[int]) -> str:
     lines = "\n".join(f"- `pip install {project}[cu{major}]` for CUDA {major}" for major in majors)
-    return (
-        f"# {project}\n\nThis package has no files. It brings {project} for one CUDA:\n\n{lines}\n"
-    )
+    text = f"This package has no files. It installs {project} for one CUDA version:"
+    return f"# {project}\n\n{text}\n\n{lines}\n"
 
 
 def pack_source(recipe: Recipe, core: CoreMetadata, *, folder: Path, epoch: int) -> Path:

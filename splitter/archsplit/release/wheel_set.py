@@ -203,7 +203,7 @@ class WheelSet:
         if self.damaged:
             raise VerifyError("wheels are damaged:", findings=self.damaged)
         if self.identity is None or not self.cores:
-            raise VerifyError("the wheels are not of one release:", findings=(*core_faults(self),))
+            raise VerifyError("wheels of different releases:", findings=(*core_faults(self),))
         return self.views
 
 
@@ -216,7 +216,7 @@ def core_faults(release: WheelSet) -> Iterator[Finding]:
     taken = {wheel.file for view in release.views for wheel in view.wheels}
     for wheel in release.wheels:
         if wheel.file not in taken:
-            text = "is for no Python and platform of the cores here"
+            text = "matches the Python and platform of no core here"
             yield finding("not-of-release", wheel.file, text)
     if release.identity is None:
         names = ", ".join(core.file for core in cores) or "none"

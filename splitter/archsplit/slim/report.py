@@ -527,7 +527,7 @@ def check_gpus(site: Path, capabilities: Iterable[Capability]) -> tuple[str, ...
     ]
     if unfit:
         raise TargetError(
-            "\n  ".join((f"{site} is not for the GPUs here, and may give wrong numbers:", *unfit)),
+            "\n  ".join((f"{site} was slimmed for other GPUs; results may be wrong:", *unfit)),
             hint="install the packages again, or put them back with `archsplit slim --undo`",
         )
     text = ", ".join(map(str, capabilities))

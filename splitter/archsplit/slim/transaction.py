@@ -210,7 +210,7 @@ class Transaction:
         with output_errors(self.folder):
             if os.path.lexists(self.folder) and not self._is_marked():
                 raise OutputError(
-                    f"archsplit did not make {self.folder}, but needs that name",
+                    f"{self.folder} exists, but archsplit did not make it",
                     hint=f"move it: mv {self.folder} {self.folder}.old",
                 )
             self.folder.mkdir(exist_ok=True)

@@ -218,7 +218,7 @@ def _open_movable(wheel: Wheel, name: str, path: Path) -> SplittableLibrary | st
                 "its constructors run before all others (-z initfirst, DF_1_INITFIRST)",
             ),
             # The stub is found by a path relative to the library, which must be known now.
-            (target is None, "where it will be is up to the installer"),
+            (target is None, "the installer decides where it goes"),
         )
         reason = next((why for applies, why in reasons if applies), "")
         # A large library has thousands of containers: read once, here and for the split.

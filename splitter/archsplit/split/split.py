@@ -146,7 +146,7 @@ def _check_one_release(wheels: Sequence[Wheel]) -> None:
         ):
             if found != expected:
                 raise InputError(
-                    f"{wheel.path.name} and {first.path.name} are not of one release: "
+                    f"{wheel.path.name} and {first.path.name} are from different releases: "
                     f"{field_name} is {found or 'none'} and {expected or 'none'}",
                     hint="split each release by itself",
                 )
