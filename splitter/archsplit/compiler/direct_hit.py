@@ -275,10 +275,16 @@ def find_record(
         path = os.path.join(folder, RECORDS_FOLDER, shared_key)
         record = read_record(path, bases)
         if record is not None and record["machine"][0] != os.uname().nodename:
-            from archsplit.compiler.other_machine import adapt_record  # 10 ms of a hit
+            from archsplit.compiler.machine_facts import adapt_record  # 10 ms of a hit
 
-            record = adapt_record(record, folder, environment, bases=bases)
+            record = adapt_record(record, folder, environment, bases=bases, ask=_ask)
     return path, record
+
+
+def _ask(record: Mapping[str, list[str]], store: str, environment: Mapping[str, str]) -> None:
+    from archsplit.compiler.tool_identity import ask_compilers  # one process of a machine asks
+
+    ask_compilers(record, store, environment)
 
 
 def read_record(path: str, bases: Sequence[str] = ()) -> dict[str, list[str]] | None:

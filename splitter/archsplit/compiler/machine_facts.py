@@ -1,4 +1,13 @@
-"""Replies of this machine's compilers, remembered from process to process."""
+"""Facts of this machine: replies of its compilers, and times of its files.
+
+Replies are remembered from process to process. A record of another machine, which came with a
+restored cache, has the times of its machine's files. It is used here, with the times of this
+machine's files, if each file has the same content, and if the compilers give the same replies. In a
+new container, many compilations start at once: one of them asks the compilers and reads the tools,
+200 MB, and the others wait for what it remembers.
+
+The way to a hit imports this module for such records only.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +19,30 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import KeyComponent, compute_key, environment_parts
-from archsplit.cache.usage import TOO_NEW_NS, has_changed, is_reliable, stat_text
+from archsplit.cache.file_digests import add_rows, read_rows
+from archsplit.cache.usage import (
+    MODE,
+    TOO_NEW_NS,
+    current_files,
+    has_changed,
+    is_reliable,
+    stat_text,
+)
 from archsplit.nvcc.variables import EPOCH, hashed_variables
+from archsplit.system.file_lock import LockedFolder
 from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+
+    Record = Mapping[str, list[str]]
+    """Sections of the record of a hit."""
 
 PROGRAM_GROUP = "programs"
 """Group of the digests of programs, which all requests share."""
+_FILE_GROUP = "files"
+"""Group of the digests of files outside of checkouts, which records of other machines name."""
 
 
 _ABSOLUTE = re.compile(
@@ -143,3 +166,57 @@ def _folder_identity(path: str) -> str:
     except OSError:
         return ""
     return f"{status.st_dev} {status.st_ino} {stat.S_ISDIR(status.st_mode)}"
+
+
+def adapt_record(
+    record: Record,
+    store: str,
+    environment: Mapping[str, str],
+    *,
+    bases: Sequence[str],
+    ask: Callable[[Record, str, Mapping[str, str]], None],
+) -> dict[str, list[str]] | None:
+    """Return a record of another machine with the times of this machine's files.
+
+    Args:
+        record: its sections.
+        store: the folder of the store.
+        environment: the invocation's.
+        bases: checkouts, whose files no other record names.
+        ask: asks compilers what the record has replies to, so that this machine remembers them.
+
+    Returns:
+        None if a file has another content, or if a compiler has another reply.
+    """
+    folder = os.path.join(store, "digests", os.uname().nodename)
+    is_writable = environment.get(MODE, "on") == "on"
+    with contextlib.ExitStack() as turn:
+        if not os.path.exists(f"{folder}/{_FILE_GROUP}"):
+            turn.enter_context(LockedFolder(store))
+        replies = ReplyCache(folder, cwd=record["machine"][1])
+        queries = record["replies"][::2]
+        if is_writable and None in (replies.find(query, environment) for query in queries):
+            ask(record, store, environment)
+        stored = [replies.find(query, environment) for query in queries]
+        if [reply and reply.reply for reply in stored] != record["replies"][1::2]:
+            return None
+        stats = (pair for reply in stored if reply for pair in reply.file_stats.items())
+        known = read_rows(f"{folder}/{PROGRAM_GROUP}") | read_rows(f"{folder}/{_FILE_GROUP}")
+        texts: list[str] = []
+        for path, digest in zip(record["files"][::3], record["files"][1::3], strict=True):
+            row = known.get(path)
+            # A file without a stat is read, and its content compared.
+            file_stat = row[0] if isinstance(row, list) and row[1:] == [digest] else ""
+            texts += (path, digest, str(file_stat))
+        if (files := current_files(texts)) is None:
+            return None
+        inside = tuple(f"{base}/" for base in bases)
+        rows = zip(files[::3], files[1::3], texts[2::3], files[2::3], strict=True)
+        new = {
+            path: (now, digest)
+            for path, digest, was, now in rows
+            if now not in {"", was} and not path.startswith(inside)
+        }
+        if new and is_writable:
+            add_rows(f"{folder}/{_FILE_GROUP}", new)
+    return {**record, "files": files, "compiler_files": [text for pair in stats for text in pair]}

@@ -19,6 +19,7 @@ same places, to ``-E -v``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -29,16 +30,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent
+from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.machine_facts import PROGRAM_GROUP, ReplyCache
+from archsplit.errors import ArchsplitError
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.nvcc.preprocessed import text_digest
 from archsplit.nvcc.variables import query_environment
-from archsplit.system.process import Command
+from archsplit.system.process import Command, SubprocessRunner
+from archsplit.system.signals import restore_child_signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from archsplit.cache.file_digests import FileDigests
+    from archsplit.compiler.machine_facts import Record
     from archsplit.system.process import Runner
 
 
@@ -331,6 +335,16 @@ def _preloaded(environment: Mapping[str, str]) -> list[str]:
     """Return the libraries that the loader puts into every program."""
     words = " ".join(environment.get(name, "") for name in ("LD_PRELOAD", "LD_AUDIT"))
     return words.replace(":", " ").split()
+
+
+def ask_compilers(record: Record, store: str, environment: Mapping[str, str]) -> None:
+    """Ask compilers what a record has replies to; see `machine_facts.adapt_record`."""
+    restore_child_signal()
+    digests, cwd = FileDigests(Path(store) / "digests"), Path(record["machine"][1])
+    tools = ToolIdentities(runner=SubprocessRunner(), digests=digests, cwd=cwd)
+    with contextlib.suppress(ArchsplitError):
+        for query in record["replies"][::2]:
+            tools.reply_digest(query, environment)
 
 
 def _is_executable(program: str) -> bool:
