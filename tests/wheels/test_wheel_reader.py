@@ -535,6 +535,16 @@ def test_member_over_the_unpacked_limit_is_refused(
         check(path)
 
 
+def test_large_wheel_of_almost_only_zeros_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("archsplit.wheels.zip_reader._FREE_BYTES", 1 << 19)
+    zeros, code = bytes(1 << 20), random.Random(1).randbytes(20 << 10)
+    check(toy_wheel(tmp_path, {"toy/zeros": zeros, "toy/code": code}))
+    with pytest.raises(WheelError, match=r"10\d{5} bytes unpacked, the limit is 524288"):
+        check(toy_wheel(tmp_path, {"toy/zeros": zeros}))
+
+
 def test_members_sharing_the_same_bytes_are_refused(tmp_path: Path) -> None:
     """The trick of https://www.bamsoftware.com/hacks/zipbomb/: many members, one content."""
     path = toy_wheel(tmp_path)

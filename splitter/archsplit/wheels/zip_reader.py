@@ -57,6 +57,12 @@ MAX_UNPACKED_BYTES = 1 << 36
 Members are streamed, so this bounds time and disk space, not memory.
 """
 
+_FREE_BYTES, _MOST_TIMES = 1 << 29, 100
+"""Content of any wheel, and of a larger one as a multiple of its size.
+
+Wheels of code become 2 to 6 times as large, and wheels with zeros in place of code up to 30 times.
+"""
+
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 # Bits 0 (encrypted), 6 (strong encryption) and 13 (masked headers) of the flags.
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
@@ -111,9 +117,9 @@ def _outer_faults(archive: ZipFile, file: BinaryIO) -> Iterator[str]:
     file.seek(-_END_BYTES - len(archive.comment), 2)
     if file.read(len(_END_SIGNATURE)) != _END_SIGNATURE:
         yield "bytes after the end of the archive"
-    total = sum(info.file_size for info in infos)
-    if total > MAX_UNPACKED_BYTES:
-        yield f"{total} bytes unpacked, the limit is {MAX_UNPACKED_BYTES}"
+    limit = min(MAX_UNPACKED_BYTES, max(_FREE_BYTES, _MOST_TIMES * archive.start_dir))
+    if (total := sum(info.file_size for info in infos)) > limit:
+        yield f"{total} bytes unpacked, the limit is {limit}"
 
 
 def _overlaps(infos: list[ZipInfo], end: int) -> Iterator[str]:
@@ -128,8 +134,7 @@ def _overlaps(infos: list[ZipInfo], end: int) -> Iterator[str]:
 
 def _member_faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
     name = info.orig_filename.removesuffix("/") if info.is_dir() else info.orig_filename
-    fault = member_fault(name)
-    if fault is not None:
+    if (fault := member_fault(name)) is not None:
         yield fault
     # Without the flag, readers take the name for code page 437.
     if not (name.isascii() or info.flag_bits & UTF8_NAME):
