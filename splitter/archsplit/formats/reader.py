@@ -169,11 +169,14 @@ class Strings:
             size *= 16
 
 
-def open_file(path: Path) -> Window:
+def open_file(path: Path, *, source: str = "") -> Window:
     """Map a whole file; only the pages that are used are read from the disk.
 
     The mapping ends with the last window of it. If another program shortens the file meanwhile,
     SIGBUS ends this process, as with every mapping.
+
+    Args:
+        source: its name in messages, if not the path.
 
     Raises:
         InputError: the file is missing, not readable, or not a regular file.
@@ -185,6 +188,6 @@ def open_file(path: Path) -> Window:
         with path.open("rb") as file:
             # An empty file can't be mapped.
             if file.seek(0, 2) == 0:
-                return Window(b"", source=str(path))
+                return Window(b"", source=source or str(path))
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return Window(memoryview(mapping), source=str(path))
+    return Window(memoryview(mapping), source=source or str(path))

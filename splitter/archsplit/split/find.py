@@ -204,7 +204,7 @@ def _open_movable(wheel: Wheel, name: str, path: Path) -> SplittableLibrary | st
     """Return an unpacked library with movable code, or the reason why it can't be split."""
     target = wheel.installed_path(name)
     try:
-        elf = Elf(open_file(path))
+        elf = Elf(open_file(path, source=name))
         reasons = (
             (elf.header.machine not in MACHINE_NAMES, "it is for a processor that has no CUDA"),
             (elf.header.type != FileType.LIBRARY, "it is not a shared library"),
