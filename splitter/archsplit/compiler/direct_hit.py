@@ -1,31 +1,36 @@
-"""Direct mode without reading nvcc's command line: the way to a hit that imports next to nothing.
+"""Direct hits: hits of direct mode without parsing nvcc's command line, with few imports.
 
-A full lookup reads nvcc's command line, looks for option files and settings, and asks what
-nvcc is, only to find the key of a request. All of that follows from the invocation (arguments,
-folder, variables) and from a few files. So a record, by the key of the invocation, keeps each
-condition of the hit in a form that system calls can check, and where the outputs belong:
+A full lookup (`archsplit.compiler.direct_cache`) parses nvcc's command line, looks for option files
+and settings, and identifies nvcc, only to find the key of a request. All of that follows from the
+invocation (arguments, folder, variables) and from a few files. So a direct record, found by the key
+of the invocation, has each condition of the hit in a form that system calls can check, and the
+outputs. Its sections, each a list:
 
-    bases       the value of base-dir, and what it leads to
-    links       a path, and where it leads             the toolkit around nvcc
+    hit         keys of the request and the entry, the entry's digest, CPU seconds, stdout, stderr
+    bases       the value of base-dir, and the folders that it stands for
+    links       a path, and its real path              the toolkit around nvcc
     variables   a name, and its value                  what sources ask for
     programs    a name, and its path                   the search on the PATH
-    compiler_files  a path, and its times          what a compiler's reply follows from
+    compiler_files  a path, and its times          files that a compiler's reply depends on
     files       a path, its digest, and its times      sources, headers, tools, option files
     folders     a path                                 no new file may shadow one that was read
+    names       a relative path                        such a file's, in one of the folders
+    shadowing   a path                                 such files that existed before
     watched     a path, and its times                  the folders where such a file could appear
+    outputs     a path, its place in the entry, or else its text
 
-A second record, by a key without the machine and the names of the folders of ``base-dir``, has
-placeholders for them. Another checkout, or the same folder on another machine, finds it, compares
-all contents, and gets a record of its own. Another machine needs two more sections:
+A second record, the shared one, has placeholders for the folders of ``base-dir``, and its key
+depends neither on them nor on the machine. Another checkout, or the same folder on another machine,
+finds it, compares all contents, and gets a local record. Another machine needs two more sections:
 
     machine     its name, and the working folder
     replies     a query, and the digest of the reply    in place of ``compiler_files``
 
-In: an invocation. Out: the outputs, what the tools said, a line in the statistics; or None, and the
-full lookup is done: after damage, or in doubt. A file with other times and the same content is the
-same file. `archsplit.compiler.wrapper_cache` writes the records.
+In: an invocation. Out: the outputs, the tools' messages, a line in the statistics; or None, after
+which the full lookup is done: a record is damaged, or a condition doesn't hold. A file with other
+times and the same content is the same file. `archsplit.compiler.wrapper_cache` writes the records.
 
-A hit may take 50 ms, and each import is count: see ``tests/compiler/test_direct_record.py``.
+A hit may take 50 ms, and each import counts: see ``tests/compiler/test_direct_record.py``.
 """
 
 from __future__ import annotations
@@ -57,11 +62,11 @@ _CMAKE_SOURCE = "CMAKE_HOME_DIRECTORY:INTERNAL="
 
 
 def find_base_dirs(setting: str, folders: tuple[str, ...]) -> list[str]:
-    """Return the base folders, each by its names; [] for none.
+    """Return the base folders, each with links and without; [] for none.
 
     Args:
         setting: the value of ``base-dir``.
-        folders: the working folder by its names, with and without links.
+        folders: the working folder, with links and without.
     """
     if not setting:
         return []
@@ -104,6 +109,7 @@ def _cmake_source(build: str) -> str | None:
 
 RECORDS_FOLDER = "direct"
 REQUEST_STEP = "request"
+"""Whole compilations in the statistics: `archsplit.cache.stats.WHOLE_STEP`, without its import."""
 SECTIONS = (
     *("hit", "machine", "bases", "links", "variables", "programs", "compiler_files", "replies"),
     *("files", "folders", "watched", "names", "shadowing", "outputs"),
@@ -148,7 +154,7 @@ def invocation_keys(
         bases: see `record_bases`.
     """
     texts = [_FORMAT, version, nvcc, cwd, str(len(argv)), *argv]
-    # A store without writes has the same hits.
+    # Read-only mode has the same hits, so that the mode is not in the key.
     named = sorted(
         name
         for name in environment
@@ -184,7 +190,7 @@ def record_bases(cwd: str, environment: Mapping[str, str]) -> tuple[str, ...] | 
 
 
 def _with_placeholders(text: str, bases: Sequence[str]) -> str:
-    """Return a word or a list of paths with placeholders for paths of bases."""
+    """Return a text with placeholders for bases that are, or begin, a path."""
     for number, base in sorted(enumerate(bases, 1), key=lambda each: -len(each[1])):
         pieces = text.split(base)
         for at in range(1, len(pieces)):
@@ -209,7 +215,7 @@ def restore_hit(
     shared_key: str = "",
     bases: Sequence[str] | None = None,
 ) -> tuple[str, str, str] | None:
-    """Write what a known compilation made; None where a full lookup is needed.
+    """Write the outputs of a hit; return None if a full lookup is needed.
 
     Args:
         key: see `invocation_keys`.
@@ -218,8 +224,7 @@ def restore_hit(
         environment: the invocation's.
 
     Returns:
-        What the tools said on standard output and on standard error, and a line of archsplit's own,
-        or "".
+        The tools' standard output and standard error, and a message of archsplit itself, or "".
     """
     mode = environment.get(MODE, "on")
     if mode not in _MODES:
@@ -229,7 +234,7 @@ def restore_hit(
     path, record = find_record(folder, key, environment, shared_key=shared_key, bases=bases or ())
     if record is None:
         return None
-    # Folders of another checkout or machine were not looked at before.
+    # The times of folders in another checkout or on another machine say nothing about these.
     is_foreign = path != local and (bool(bases) or record["machine"][0] != os.uname().nodename)
     # Files first: the source is what changes most.
     digests = current_files(record["files"])
@@ -241,7 +246,7 @@ def restore_hit(
         return None
     if mode == "on":
         append_counts(folder, f'[["{REQUEST_STEP}", "", "local", 1, {cpu_seconds}]]')
-        # A full lookup needs the manifest as long as the entry is of use.
+        # Eviction must not remove a manifest before its entry: a full lookup needs both.
         for used in (path, _store_path(folder, entry), _store_path(folder, request)):
             mark_used(used)
         if is_foreign:
@@ -288,7 +293,7 @@ def _ask(record: Mapping[str, list[str]], store: str, environment: Mapping[str, 
 
 
 def read_record(path: str, bases: Sequence[str] = ()) -> dict[str, list[str]] | None:
-    """Return the sections of a record; None where there is none that can be read.
+    """Return the sections of a record; None if it is missing or damaged.
 
     Args:
         bases: the folders that placeholders stand for.
@@ -317,10 +322,10 @@ def write_record(
     sections: Mapping[str, Sequence[str]],
     bases: Sequence[str] = (),
 ) -> None:
-    """Write a record; where that can't be done, the next call does a full lookup.
+    """Write a record; after a failed write, the next call does a full lookup.
 
     Args:
-        bases: folders that get placeholders; a text that names one in another way isn't written.
+        bases: folders that get placeholders; a record with another mention of one isn't written.
     """
     texts = [_FORMAT, os.path.basename(path)]
     for name in SECTIONS:
@@ -330,9 +335,10 @@ def write_record(
     # A tool may print a NUL. Such a result has only the full lookup.
     if content.count(_SEPARATOR) != len(texts) - 1:
         return
-    rests = (rest for base in bases for rest in content.split(base)[1:])
+    # A base that is left must be the beginning of a longer name, as /src of /src2.
+    tails = (tail for base in bases for tail in content.split(base)[1:])
     if (bases and any("<base " in text for text in texts)) or not all(
-        _is_in_name(rest[:1]) for rest in rests
+        _is_in_name(tail[:1]) for tail in tails
     ):
         return
     try:
@@ -368,7 +374,7 @@ def shadow_candidates(folders: Iterable[str], names: Iterable[str]) -> Iterator[
     """
     by_first: dict[str, list[str]] = {}
     for name in names:
-        # `__has_include` may name a file by its absolute path, which is in no folder of these.
+        # `__has_include` may name a file by its absolute path.
         if name.startswith("/"):
             yield name
         else:
@@ -418,15 +424,15 @@ def _is_current(
 def _has_same_bases(bases: Sequence[str]) -> bool:
     if not bases:
         return True
-    setting, cwd, named, *found = bases
-    return find_base_dirs(setting, (cwd, named)) == found
+    setting, cwd, logical, *found = bases
+    return find_base_dirs(setting, (cwd, logical)) == found
 
 
 def _is_shadowed(record: Mapping[str, list[str]], *, is_foreign: bool) -> bool:
-    """Return True if other files than before could be read in place of others.
+    """Return True if a new file may shadow another, or a shadowing one is gone.
 
     Args:
-        is_foreign: the folders were not looked at before.
+        is_foreign: the record is another checkout's or machine's: list all folders.
     """
     # A folder with the same times has the same names: no listing, and no stat for each.
     watched = _groups(record["watched"], _PAIR)
@@ -452,9 +458,9 @@ def watched_paths(
     """Return the stats of paths that change if another file can shadow others.
 
     Args:
-        folders: that were searched.
+        folders: folders that were searched.
         candidates: see `shadow_candidates`.
-        since: nanoseconds since 1970 at which, or after which, they were looked for.
+        since: nanoseconds since 1970; the search began then, or later.
     """
     watched = {folder: reliable_stat(folder, since=since) for folder in folders}
     links: dict[str, set[str]] = {}
@@ -480,7 +486,7 @@ def watched_paths(
 
 
 def _entry_content(path: str, digest: str) -> bytes | None:
-    """Return the content of an entry that is still the recorded one."""
+    """Return the content of an entry; None if it isn't the recorded one any more."""
     try:
         blob, _ = read_stored_file(path)
         return unseal(blob) if sealed_digest(blob) == digest else None
@@ -492,14 +498,15 @@ def _write_outputs(places: Sequence[str], content: bytes) -> bool:
     view = memoryview(content)
     try:
         for path, start, end, text in _groups(places, _QUAD):
-            # A rule for make names the output, so that the entry has no rules.
+            # Depfiles name the output, so that their text is in the record, not in the entry.
             made = view[int(start) : int(end)] if end else text.encode(errors="surrogateescape")
             overwrite_file(path, made)
     except OSError:
-        # nvcc reports it best.
+        # nvcc runs next, and reports the error.
         return False
     return True
 
 
 def _store_path(folder: str, key: str) -> str:
+    # As `RESULTS_FOLDER` of `archsplit.cache.local`: "ac" is the action cache of remote caches.
     return os.path.join(folder, "ac", key[:2], key)

@@ -1,13 +1,13 @@
-"""The files that a compilation reads: looked up as compilers do, those without a marker too.
+"""The files that a compilation reads, found as compilers find them; and its unlisted inputs.
 
 In: a row of a manifest, with digests of files and programs. Out: whether all are unchanged, and
 whether no new file would be read in place of one.
 
-Some inputs have no marker in preprocessed text. The assembler reads a file by ``.incbin`` and
-``.include``. A source can put these words together out of strings, escapes, macros of the
-preprocessor and macros of the assembler. ``__DATE__``, ``__TIME__`` and ``__TIMESTAMP__`` can be
-put together by macros as well, in ways that no source shows: what they become shows
-in preprocessed text.
+The second part finds unlisted inputs: those that no line marker of preprocessed text names. The
+assembler reads a file by ``.incbin`` and ``.include``. A source can build these directives out of
+strings, escapes, macros of the preprocessor and macros of the assembler. The clock macros
+(``__DATE__``, ``__TIME__`` and ``__TIMESTAMP__``) can be built by macros as well, so that no source
+has their names: then only their values in preprocessed text show them.
 
 Equal headers with ``#pragma once`` are another unlisted input. gcc skips such a header after one
 with the same time, size and content. The skipped one is listed nowhere, and a ``touch`` makes gcc
@@ -42,18 +42,18 @@ VARIABLE_PREFIX = "$"
 
 
 class FileResolver(NamedTuple):
-    """Rules by which names become files.
+    """Rules that resolve names to files and programs.
 
     A named tuple and not a dataclass, as everything on the way to a hit: the import of
     `dataclasses` takes 9 ms of the 50 that a hit may take.
 
     Attributes:
-        cwd: what relative paths are relative to.
-        environment: what variables are, ``PATH`` among them.
-        includes: the folders for includes, in the order of the search.
-        digests: of files.
-        group: what digests are remembered with.
-        tools: has the replies of compilers; None where no query is expected.
+        cwd: the folder that relative paths are relative to.
+        environment: the environment variables, with ``PATH``.
+        includes: the include folders, in the order of the search.
+        digests: computes and caches digests of files.
+        group: see `FileDigests.digest`.
+        tools: has the replies of compilers; None if the rows have no queries.
     """
 
     cwd: Path | str
@@ -64,7 +64,7 @@ class FileResolver(NamedTuple):
     tools: ToolIdentities | None = None
 
     def resolve(self, spelled: str) -> str:
-        """Return the absolute path of a file; where it would be, if it isn't there."""
+        """Return the absolute path of a file, existing or missing."""
         # Most are absolute, and joining costs more than all else here.
         if spelled.startswith("/"):
             return spelled
@@ -80,23 +80,23 @@ class FileResolver(NamedTuple):
         return path.removeprefix(f"{self.cwd}/")
 
     def normalize(self, spelled: str) -> str:
-        """Return it without ``..``, for comparisons only: with links it may name another file."""
+        """Return the path without ``..``, only for comparisons: links make it another file."""
         return os.path.normpath(self.resolve(spelled))
 
     def digest(self, spelled: str) -> str | None:
-        """Return the digest of a file, or None where there's none."""
+        """Return the digest of a file; None for one that can't be read."""
         return self.digests.digest(self.resolve(spelled), group=self.group)
 
     def tool_digest(self, spelled: str) -> str | None:
-        """Return the digest of a tool of the compiler, which is saved for all requests."""
-        # nvcc has 30 MB, and many requests are of sources that are compiled once.
+        """Return the digest of a tool of the compiler, which is cached for all requests."""
+        # nvcc has 30 MB: a digest for one request would be computed again for the next source.
         return self.digests.digest(self.resolve(spelled), group=PROGRAM_GROUP)
 
     def program_digest(self, name: str) -> str | None:
-        """Return the digest of a program, or None where it isn't found.
+        """Return the digest of a program; None if it isn't found.
 
-        Also the value of a variable (see `VARIABLE_PREFIX`), and the digest of a program's reply
-        (see `archsplit.compiler.tool_identity.identity_query`).
+        Of a name with `VARIABLE_PREFIX`, return the variable's value; of a query to a compiler, the
+        reply's digest (see `archsplit.compiler.tool_identity.identity_query`).
         """
         if name.startswith(VARIABLE_PREFIX):
             return self.environment.get(name.removeprefix(VARIABLE_PREFIX))
@@ -141,16 +141,16 @@ class FileResolver(NamedTuple):
 _STRING = rb'R"(?P<raw>\w{0,16})\((?s:.*?)\)(?P=raw)"|"[^"\\]*(?:\\.[^"\\]*)*"'
 _STATEMENT = re.compile(rb'asm(?:__)?\b(?:[^;"R]+|%s|R(?!"))*' % _STRING)
 _BLANK = rb"(?:[ \t\r\f\v]|\\+[trfv]|/\*(?s:.*?)\*/)*"
-"""A space for the assembler, also by a string's escapes."""
+"""White space for the assembler, also as escapes in a string."""
 _READ_DIRECTIVE = re.compile(
     rb'\.incbin\b[ \t]*(?:\\*"([^"\\\n]*))?|\.include%b(?:\\*"|\?[\w./])' % _BLANK
     + rb"|\.(?:macro|irpc?|altmacro)\b",
     re.IGNORECASE,
 )
-"""An assembler macro can build any directive, so that none is parsed."""
+"""Directives that read a file, or define an assembler macro, which can build any directive."""
 _DIRECTIVE_START = re.compile(rb"\.(?:[iI](?:[nN][cC]|[rR][pP])|[mM][aA][cC]|[aA][lL][tT])")
 _JOINT = re.compile(rb'(?:\)\w{0,16})?"(?:\s|^#[^\n]*\n)*(?:u8)?(?:R"\w{0,16}\(|")', re.MULTILINE)
-"""Strings beside each other are one, also with a line marker between them."""
+"""Joint of adjacent strings, which become one, also around a line marker."""
 _CUT = re.compile(
     rb'\.(?:[aimAIM]\w*%b|%b[aimAIM")])' % (_JOINT.pattern, _JOINT.pattern), re.MULTILINE
 )
@@ -181,12 +181,12 @@ def reads_files(text: bytes, private: str = "") -> bool:
     if b"asm" not in text:
         return False
     found = (statement[0] for statement in _STATEMENT.finditer(text))
-    # A directive has a dot, and an escape for one a backslash. Most statements are names.
+    # Only statements with a dot, or with a backslash, which may begin its escape, have directives.
     statements = [each for each in found if b"." in each or b"\\" in each]
     if any(map(_DELIMITED.search, statements)):
         return True
     plain = (_ESCAPE.sub(_character, each) for each in statements)
-    # Without a cut, a directive stands in one string.
+    # Without a cut, each directive is within one string.
     joined = (_JOINT.sub(b"", each) if _CUT.search(each) else each for each in plain)
     return _has_read_directive(b";".join(joined), private)
 
@@ -201,7 +201,7 @@ def has_macro_in_assembly(text: bytes) -> bool:
 
 
 def _has_read_directive(text: bytes, private: str) -> bool:
-    # A pattern that ignores case can't be found by its first characters.
+    # A quick search for the starts first: a pattern that ignores case is slow.
     places = (mention.start() for mention in _DIRECTIVE_START.finditer(text))
     found = filter(None, (_READ_DIRECTIVE.match(text, place) for place in places))
     return not all(private and (name[1] or b"").startswith(private.encode()) for name in found)
@@ -210,13 +210,13 @@ def _has_read_directive(text: bytes, private: str) -> bool:
 def _character(escape: re.Match[bytes]) -> bytes:
     digits = escape[1] or escape[3] or escape[4]
     character = chr(int(digits, 16) if digits else int(escape[2], 8))
-    # Characters that are in no directive, above all a quote, must end nothing here.
+    # No directive has other characters, and a quote would end the string.
     return character.encode() if character.isascii() and character not in '"\\' else b"?"
 
 
 _CLOCK = (b"__DATE__", b"__TIME__")
 _SPLICES = {start: re.compile(rb"%s[ \t]*\r?\n" % re.escape(start)) for start in (b"\\", b"??/")}
-"""Patterns by their first characters; both in one pattern take ten times as long."""
+"""Patterns of line splices by first characters; one pattern for both takes ten times as long."""
 _PIECES = (b"__TI", b"__DA", b"IME__", b"ATE__", b"STAMP__")
 _PIECE = re.compile(
     rb"\b(?:__(?:TIM?|TIME_|TIMEST(?:AM?P?|AMP_)?|DAT?|DATE_|(?:TIME|DATE)(?=[ \t]*(?:,|##)))"
@@ -225,7 +225,7 @@ _PIECE = re.compile(
 """Parts of the names of the clock macros."""
 _PASTED = re.compile(rb"(?<!\w)__?[ \t]*##|##[ \t]*__?(?!\w)")
 _PASSED = re.compile(rb"[(,]\s*__?\s*[,)]")
-"""Underscores beside a macro's argument, or as one."""
+"""Underscores as an argument of a macro, which may paste them."""
 _BARE = re.compile(rb"\b(?:TIME|DATE|(?:TIME)?STAMP)\b")
 _MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 _TIMESTAMP = re.compile(
@@ -264,11 +264,11 @@ def may_paste_time_macro(texts: Sequence[bytes]) -> bool:
 
 
 def has_time_text(texts: Iterable[bytes], *, since: int, epoch: str | None) -> bool:
-    """Return True if preprocessed texts have the date or the time of their making.
+    """Return True if preprocessed texts have the date or the time of the compilation.
 
     Args:
-        since: when the first of them was begun, in nanoseconds since 1970.
-        epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
+        since: start of the first preprocessor run, in nanoseconds since 1970.
+        epoch: the value of ``SOURCE_DATE_EPOCH``; None if it isn't set.
     """
     clock_texts = set(_clock_texts(since, epoch))
     # Month and hour first: each search of a text with megabytes counts.
@@ -283,7 +283,7 @@ def has_timestamp_text(text: bytes) -> bool:
 
 
 def _clock_texts(since: int, epoch: str | None) -> Iterator[bytes]:
-    # gcc writes this time, whatever the clock shows.
+    # gcc writes SOURCE_DATE_EPOCH in place of the clock's time.
     if epoch is not None and epoch.isdigit():
         moments = [time.gmtime(int(epoch))]
     else:
@@ -308,7 +308,7 @@ _NAMED = re.compile(
 def has_equal_headers(
     read: Mapping[str, bytes], resolver: FileResolver, *, system: tuple[str, ...]
 ) -> bool:
-    """Return True if a header with ``#pragma once`` has an equal one beside it.
+    """Return True if another header has the content of one with ``#pragma once``.
 
     Args:
         read: contents of the files that were read, by their names.
@@ -319,10 +319,10 @@ def has_equal_headers(
         for name, content in read.items()
         if not resolver.normalize(name).startswith(system)
     }
-    # What `#import` reads is read once, whatever is in it.
+    # `#import` reads each header once, as if it had `#pragma once`.
     is_imported = any(map(_IMPORT.search, headers.values()))
     once = {content for content in headers.values() if is_imported or _ONCE.search(content)}
-    # Guards by macros don't depend on times.
+    # Include guards don't depend on times.
     if not once:
         return False
     files = {_identity(place): content for place, content in headers.items()}
@@ -357,7 +357,7 @@ def _identity(place: str) -> tuple[int, int]:
 
 
 def _header_candidates(read: Mapping[str, bytes], searched: Sequence[str]) -> Iterator[str]:
-    """List the places of the project's headers that texts name."""
+    """Yield the paths of the project's headers that texts include."""
     for including, content in read.items():
         folder = including.rpartition("/")[0]
         for quoted, bracketed in _NAMED.findall(content):

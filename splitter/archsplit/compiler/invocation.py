@@ -2,7 +2,7 @@
 
 Options are in files and in variables, too: CMake's "Unix Makefiles" puts include folders and
 objects into files (``--options-file``). Their content decides about outputs and depfiles, so the
-dry run gets the words in them.
+dry run gets their options as arguments.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from archsplit.system.process import Runner, Starter
     from archsplit.system.terminal import ProgressSink
 
-_MOST_FILES = 100
-_MOST_CHARACTERS = 1 << 20
+_MAX_FILES = 100
+_MAX_CHARACTERS = 1 << 20
 """Half of what Linux takes for a program's arguments and environment."""
 
 
@@ -45,9 +45,9 @@ class Invocation(NamedTuple):
         reproducible: give no step more than one core, because more cores change the bytes.
         verify: run nvcc too, and compare.
         reports: reports to write.
-        direct_key: the key of the direct record; "" for none.
-        shared_key: the same of the record for all checkouts.
-        bases: the folders of ``base-dir``.
+        direct_key: the key of the direct record, by which `direct_hit` finds a hit; "" for none.
+        shared_key: the key of the direct record for all checkouts and machines; "" for none.
+        bases: the folders of ``base-dir`` (ccache's ``base_dir``).
         option_files: the files whose options are in ``command``, as absolute paths.
     """
 
@@ -97,25 +97,25 @@ def with_all_options(invocation: Invocation) -> Invocation:
     command.check_supported()
     if name := extra_outputs(environment):
         raise FallBackToNvccError(f"{name} asks the host compiler for dependency rules")
-    # The shell of nvcc replaces variables, and the key of a direct record has not all of them.
-    is_expanded = any("$" in word for word in (str(invocation.cwd), *command.argv))
+    # nvcc's shell expands variables, and the key of a direct record has only some of them.
+    has_variable = any("$" in word for word in (str(invocation.cwd), *command.argv))
     return invocation._replace(
         command=command,
         environment=environment,
         option_files=files,
-        direct_key="" if is_expanded else invocation.direct_key,
+        direct_key="" if has_variable else invocation.direct_key,
         # The words in a file may name another checkout.
-        shared_key="" if is_expanded or files else invocation.shared_key,
+        shared_key="" if has_variable or files else invocation.shared_key,
     )
 
 
 def expand_options(command: CommandLine, cwd: Path) -> tuple[CommandLine, tuple[str, ...]]:
-    """Return the command line with the words of its option files, and the files.
+    """Return the command line with the options of its option files, and the files.
 
-    If nvcc would not take them, it stays as it is, so that nvcc refuses it in its own words.
+    If a file can't be read, the command line stays as it is, and nvcc reports the error.
 
     Raises:
-        FallBackToNvccError: a file can be read only once, or there is too much in them.
+        FallBackToNvccError: a file can be read only once, or there are too many files or options.
     """
     names: list[str] = []
 
@@ -123,7 +123,7 @@ def expand_options(command: CommandLine, cwd: Path) -> tuple[CommandLine, tuple[
         names.append(name)
         path = cwd / name
         # A file may name itself.
-        if len(names) > _MOST_FILES:
+        if len(names) > _MAX_FILES:
             raise FallBackToNvccError("it has too many option files")
         # The content of a FIFO is gone once it has been read.
         if path.exists() and not path.is_file():
@@ -134,8 +134,8 @@ def expand_options(command: CommandLine, cwd: Path) -> tuple[CommandLine, tuple[
         expanded = command.with_options_files(read)
     except (OSError, ValueError):
         return command, ()
-    # The dry run gets the words as arguments, which the kernel limits.
-    if names and sum(map(len, expanded.argv)) > _MOST_CHARACTERS:
+    # The dry run gets the options as arguments, which the kernel limits.
+    if names and sum(map(len, expanded.argv)) > _MAX_CHARACTERS:
         raise FallBackToNvccError("its option files have too many options")
     return expanded, tuple(str(cwd / name) for name in names)
 
@@ -171,19 +171,19 @@ class PooledRunner(NamedTuple):
             group: the key of its steps in the history.
             parallel: let steps use more than one core.
             result_cache: restores results instead of running steps.
-            executor: runs all steps, and those for other machines there; None for this machine.
-            remote_slots: most steps on other machines at a time.
+            executor: runs the steps, some of them on other machines; None if all run here.
+            remote_slots: maximum number of steps on other machines at a time.
         """
-        is_here = executor is None
+        is_local = executor is None
         return run_graph(
             graph,
             RunOptions(
-                pool=self.pool if is_here else MixedPool(self.pool, remote_slots),
+                pool=self.pool if is_local else MixedPool(self.pool, remote_slots),
                 runner=self.runner,
                 progress=self.progress,
                 # The times of other machines say nothing about this one.
-                history=History(self.history, group) if is_here else None,
-                parallel=parallel and is_here,
+                history=History(self.history, group) if is_local else None,
+                parallel=parallel and is_local,
                 result_cache=result_cache,
                 executor=executor,
             ),
@@ -198,11 +198,11 @@ class WrapperContext(NamedTuple):
         graph_runner: runs graphs.
         stdout: receives the standard output of the tools.
         stderr: receives warnings and errors of the tools.
-        warn: shows a line of archsplit's own to a person.
-        cache: settings of the cache; None to do without.
+        warn: prints a message of archsplit itself.
+        cache: settings of the cache; None for no cache.
         explain_cache: report hits, and the reason of each miss.
         farm: the farm for the long steps; None for this machine only.
-        call_counter: receives ``cached`` or ``compiled`` for a build that counts the calls.
+        call_counter: receives ``cached`` or ``compiled``; the default, `str`, ignores it.
     """
 
     runner: Runner

@@ -1,12 +1,13 @@
 """Facts of this machine: replies of its compilers, and times of its files.
 
-Replies are remembered from process to process. A record of another machine, which came with a
+A reply is what a compiler prints about itself, as for ``gcc -###``; all processes share a cache of
+replies. A direct record (`archsplit.compiler.direct_hit`) of another machine, which came with a
 restored cache, has the times of its machine's files. It is used here, with the times of this
 machine's files, if each file has the same content, and if the compilers give the same replies. In a
 new container, many compilations start at once: one of them asks the compilers and reads the tools,
-200 MB, and the others wait for what it remembers.
+200 MB, and the others wait for its results.
 
-The way to a hit imports this module for such records only.
+A direct hit imports this module only for such records.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Record = Mapping[str, list[str]]
-    """Sections of the record of a hit."""
+    """Sections of a direct record."""
 
 PROGRAM_GROUP = "programs"
-"""Group of the digests of programs, which all requests share."""
+"""Group (a file of cached digests) of programs, which all requests share."""
 _FILE_GROUP = "files"
-"""Group of the digests of files outside of checkouts, which records of other machines name."""
+"""Group of files outside of checkouts, which records of other machines name."""
 
 
-_ABSOLUTE = re.compile(
+_ABSOLUTE_QUERY = re.compile(
     r"(?:[\w.+-]+|/\S*)(?: (?:-(?:I|B|isystem|iquote|idirafter) ?/\S*|-###|-print-[\w=+-]+|-[Ev]"
     r"|-m\d+|-x c(?:\+\+)?|/\S*))*"
 )
 """A query to a compiler without a relative path."""
-_NOT_PATHS = ("LANG", "LC_", EPOCH)
+_PATHLESS_NAMES = ("LANG", "LC_", EPOCH)
 """Beginnings of the names of variables that have no paths."""
 
 
@@ -59,7 +60,7 @@ class StoredReply(NamedTuple):
 
     Attributes:
         reply: the text, or its digest.
-        file_stats: by path; "" for a missing file.
+        file_stats: stats of the files that it depends on, by path; "" for a missing file.
     """
 
     reply: str
@@ -67,11 +68,11 @@ class StoredReply(NamedTuple):
 
 
 class ReplyCache:
-    """Compilers' replies, remembered by query and environment.
+    """Compilers' replies, cached by query and environment.
 
     Args:
-        folder: one of this machine's own; None to remember nothing.
-        cwd: where compilers are asked.
+        folder: a folder that only this machine uses; None to cache nothing.
+        cwd: working folder of the queries.
     """
 
     def __init__(self, folder: Path | str | None, *, cwd: Path | str) -> None:
@@ -80,7 +81,7 @@ class ReplyCache:
         self._found: dict[str, StoredReply] = {}
 
     def recheck(self) -> None:
-        """Look at all files again: they may have changed since the last look."""
+        """Check all files again: they may have changed since the last check."""
         self._found.clear()
 
     def find(self, query: str, environment: Mapping[str, str]) -> StoredReply | None:
@@ -109,28 +110,28 @@ class ReplyCache:
         folders: Iterable[str] = (),
         since: int,
     ) -> None:
-        """Remember a reply.
+        """Cache a reply.
 
         Args:
-            files: those that the reply follows from, there or not.
-            folders: those whose identity, not content, the reply follows from.
-            since: nanoseconds since 1970 at which the compiler was asked.
+            files: files that the reply depends on, existing or missing.
+            folders: folders on whose identity, not content, the reply depends.
+            since: start of the query, in nanoseconds since 1970.
         """
         path = self._path(query, environment)
         file_stats = {file: stat_text(file) for file in files}
-        places = [os.path.join(self._cwd, folder) for folder in folders]
-        # What has changed meanwhile may have done so after the reply.
+        paths = [os.path.join(self._cwd, folder) for folder in folders]
+        # A file that has changed since the query may differ from what the compiler read.
         is_same = all(
             is_reliable(file_stat, since=since) for file_stat in file_stats.values() if file_stat
         )
-        there = filter(os.path.lexists, places)
+        existing = filter(os.path.lexists, paths)
         if (
             path is None
             or not is_same
-            or any(has_changed(each, since - TOO_NEW_NS) for each in there)
+            or any(has_changed(each, since - TOO_NEW_NS) for each in existing)
         ):
             return
-        found = {each: _folder_identity(each) for each in places}
+        found = {each: _folder_identity(each) for each in paths}
         row = {"reply": reply, "file_stats": file_stats, "folders": found}
         with contextlib.suppress(OSError):
             store_file(path, json.dumps(row).encode())
@@ -141,9 +142,9 @@ class ReplyCache:
         names, search = hashed_variables(environment), environment.get("PATH", "")
         # Without relative paths, the reply is the same in all folders.
         is_absolute = (
-            _ABSOLUTE.fullmatch(query) is not None
+            _ABSOLUTE_QUERY.fullmatch(query) is not None
             and all(folder.startswith("/") for folder in search.split(os.pathsep))
-            and all(name.startswith(_NOT_PATHS) for name in names)
+            and all(name.startswith(_PATHLESS_NAMES) for name in names)
         )
         parts = (
             KeyComponent("query", query),
@@ -160,7 +161,7 @@ def variable_components(env: Mapping[str, str], **selection: bool) -> tuple[KeyC
 
 
 def _folder_identity(path: str) -> str:
-    """Return the identity of a folder, whatever is in it; "" for none."""
+    """Return device, inode and type of a folder, without its content; "" for none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -182,17 +183,18 @@ def adapt_record(
         record: its sections.
         store: the folder of the store.
         environment: the invocation's.
-        bases: checkouts, whose files no other record names.
-        ask: asks compilers what the record has replies to, so that this machine remembers them.
+        bases: the folders of ``base-dir``; times of files below them aren't cached for others.
+        ask: repeats the record's queries, so that this machine's replies are cached.
 
     Returns:
         None if a file has another content, or if a compiler has another reply.
     """
     folder = os.path.join(store, "digests", os.uname().nodename)
     is_writable = environment.get(MODE, "on") == "on"
-    with contextlib.ExitStack() as turn:
+    with contextlib.ExitStack() as lock:
+        # The first process of a new machine fills the cache of facts; the others wait.
         if not os.path.exists(f"{folder}/{_FILE_GROUP}"):
-            turn.enter_context(LockedFolder(store))
+            lock.enter_context(LockedFolder(store))
         replies = ReplyCache(folder, cwd=record["machine"][1])
         queries = record["replies"][::2]
         if is_writable and None in (replies.find(query, environment) for query in queries):
