@@ -152,7 +152,7 @@ def test_random_names_are_found_in_include_folders() -> None:
     )
     options = CommandLine(words).options
     found = find_prefix_map(options, real_path=str)
-    assert found.paths == (env, uv, sdist)
+    assert found.isolated == (env, uv, sdist)
     hidden = map_options(options, found)
     assert hidden[:6] == (
         *("-I<isolated 1>/overlay/a", "-isystem", "<isolated 1>/overlay/b"),
@@ -180,7 +180,7 @@ def test_names_count_with_line_information(flags: tuple[str, ...], is_hidden: bo
             prefixes=find_prefix_map(command.dryrun_options, real_path=str),
         )
         assert request is not None
-        assert bool(request.prefixes.paths) is is_hidden
+        assert bool(request.prefixes.isolated) is is_hidden
         keys.add(request.key)
     assert len(keys) == (1 if is_hidden else 2)
 

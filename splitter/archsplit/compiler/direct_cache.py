@@ -11,7 +11,7 @@
 In: a request. Out: the outputs, without a dry run and without preprocessing. A build by recipe has
 one cache entry for the object of each target, and the wrapper one for all targets (`WHOLE`). After
 a miss: the reasons (`miss_reasons`), and a new manifest row with the files that were read this
-time.
+time. Of a hit, the wrapper saves a direct record, by which `direct_hit` finds it without a request.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class CachedResult(NamedTuple):
 
     Attributes:
         outputs: contents of the output files by role, such as the object.
-        depfiles: contents for depfiles by role: the include markers of the preprocessed texts.
+        depfiles: contents for depfiles by role: the line markers that name the included files.
         notes: further data that the caller stored with the results.
         stdout: standard output of the compilation.
         stderr: its standard error, with the warnings.
         cpu_seconds: CPU time of the compilation that stored the results.
-        tier: the store that had the entry: local or remote.
+        tier: the store with the entry: local or remote.
         row: the manifest row that matched: the input files and their digests.
         key: of the cache entry.
     """
@@ -125,14 +125,14 @@ class CompletedCompile(NamedTuple):
         outputs: the output files by role, for each target.
         texts: all preprocessed texts.
         host_depfiles: the host compiler's depfiles, which list the files that it has read.
-        depfiles: the requested depfiles by role, each with the preprocessed texts of its sources.
+        depfiles: the requested depfiles by role, each with the preprocessed texts it lists.
         notes: further data to store for each target.
         commands: each program with the arguments of one of its steps.
         tools: further programs that steps ran, as absolute paths.
         environment: the environment of the steps.
         private: the folder of intermediate files.
         began: start of the compilation, in nanoseconds since 1970.
-        without_bases: texts that are known to name no folder of ``base-dir``.
+        without_bases: preprocessed texts known to have no name of a folder of ``base-dir``.
     """
 
     outputs: Mapping[str, Mapping[str, Path]]
@@ -162,8 +162,9 @@ class DirectCache:
 
     Attributes:
         stored: the results that `store` has stored, by target: the hits of the next call.
-        base_reason: the reason why `store` stored nothing: the result depends on a base; or "".
-        rows: what earlier compilations of the request have read.
+        base_reason: why the result depends on the name of a folder of ``base-dir`` (a base), so
+            that `store` stored nothing; or "".
+        rows: the rows of the request's manifest; each has the files that one compilation read.
     """
 
     def __init__(
@@ -186,7 +187,7 @@ class DirectCache:
     def find(self, targets: Sequence[str] = WHOLE) -> dict[str, CachedResult]:
         """Return the hits by target: results whose input files have the same digests now."""
         key = self._request.key
-        # The stats of the request's files spare a read of each.
+        # A file with the stat of its cached digest isn't read.
         self._cache.digests.load(key)
         self._cache.digests.load(PROGRAM_GROUP)
         found: dict[str, CachedResult] = {}
@@ -199,7 +200,7 @@ class DirectCache:
                         continue
                     if result := self._find_target(stored, target):
                         found[target] = result
-            # Older rows could only have the same results again.
+            # Each target has a result, so that older rows aren't needed.
             if len(found) == len(targets):
                 break
         return found
@@ -239,7 +240,7 @@ class DirectCache:
         if reads is None or read is None:
             return
         prefixes = self._request.prefixes
-        if prefixes.paths and not self._has_no_names(done, texts, reads):
+        if prefixes.isolated and not self._has_no_isolated(done, texts, reads):
             return
         self.base_reason = self._base_dependency(done, texts, read) if prefixes.bases else ""
         if not self.base_reason:
@@ -258,7 +259,7 @@ class DirectCache:
             elif self._cache.store(entry):
                 self.stored[target] = _cached_result(row, entry, LOCAL_TIER, prefixes)
         if self.stored:
-            # After the entry: a row without one would be looked up in vain.
+            # After the entry: a lookup by a row without an entry fails.
             self._cache.add_manifest_row(key, row)
             self._cache.miss_log.add_components(self._request.subject, self._request.parts)
 
@@ -286,11 +287,11 @@ class DirectCache:
         hosts = {argv[0] for argv in done.commands if is_host_compiler(argv[0])}
         return all(is_gnu_compiler(program, done.environment) for program in hosts)
 
-    def _has_no_names(
+    def _has_no_isolated(
         self, done: CompletedCompile, texts: Mapping[Path, bytes], reads: ObservedReads
     ) -> bool:
-        """Return True if no result depends on the names of isolated folders."""
-        # A source without a preprocessed text may use any name.
+        """Return True if no result depends on the names of isolated folders (see `PrefixMap`)."""
+        # The code of a source without a preprocessed text is unknown.
         if reads.has_unlisted:
             return False
         # clang names a lambda by the file that it is in.
@@ -448,7 +449,7 @@ def _compiles_source(argv: tuple[str, ...], private: Path) -> bool:
 def _depfile_names(depfile: Path, private: Path) -> Iterator[str]:
     rule = depfile.read_text(errors="surrogateescape")
     for name in parse_depfile(rule.partition(":")[2]):
-        # There are thousands of names, and few have a folder's parent in them.
+        # There are thousands of names, and few have a "..".
         plain = os.path.normpath(name) if ".." in name else name
         if not plain.startswith(f"{private}/"):
             yield name

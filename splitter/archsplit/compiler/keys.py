@@ -74,14 +74,14 @@ class StepKey(NamedTuple):
     """The command of a cacheable step.
 
     Attributes:
-        kind: what it does.
+        kind: the kind of the step, such as ``cicc``.
         target: the target it works for, as text; "" for none.
         flags: its arguments, without folders, the user's file names, and what changes nothing.
-        inputs: the files that it reads: private ones, and what is linked.
-        private: the private folder.
+        inputs: the files that it reads: those in the private folder, and link inputs.
+        private: the private folder, a temporary one for all intermediate files.
         folder: the part of `private` with all of the command's files; `private` itself for nvlink.
-        placeholder: stands for the private folder in results that tell its name; b"" if none may.
-        host_depfile: the file in which it lists what else it has read; None if it reads no more.
+        placeholder: stored in place of the private folder's name; b"" if no output may have it.
+        host_depfile: the depfile with the other files that it reads; None if it reads no others.
         ignores_names: True if the same text gives the same result, whatever the names of files.
     """
 
@@ -107,7 +107,7 @@ def line_info_flag(words: Iterable[str]) -> str:
 
 
 def folder_component(flag: str, folder: str) -> KeyComponent:
-    """Return the component of a folder, with the flag for people that brings it in."""
+    """Return the component of a folder; the flag is the reason why the folder counts."""
     return KeyComponent(f"folder ({flag})", folder)
 
 
@@ -127,7 +127,7 @@ def with_depfile(step: Step, private: Path) -> Step:
     is_host = _step_kind(argv) in _HOST_STEPS or ("-E" in argv and is_host_compiler(argv[0]))
     if not is_host or not step.writes or any(word.startswith("-M") for word in argv[1:]):
         return step
-    # One for each output, whatever folder that is in.
+    # Outputs of one name in different folders get different depfiles.
     name = hashlib.sha256(str(step.writes[0]).encode(errors="surrogateescape")).hexdigest()[:16]
     folder = next((path.parent for path in step.reads if path.is_relative_to(private)), private)
     host_depfile = folder / f"{name}.d"
@@ -138,12 +138,12 @@ def with_depfile(step: Step, private: Path) -> Step:
 def step_key(
     step: Step, private: Path, *, debug: bool, prefixes: PrefixMap = NO_PREFIXES
 ) -> StepKey | None:
-    """Return the key of a step; None where its inputs are unpredictable.
+    """Return the key of a step; None if its inputs are unpredictable.
 
     Args:
         private: the folder that all intermediate files are in.
-        prefixes: the folders whose names the flags lose.
-        debug: see `line_info_flag`; of this step.
+        prefixes: the folders that the flags have placeholders for.
+        debug: True if the step has a `line_info_flag`.
     """
     argv = step.command.argv
     kind = _step_kind(argv)
@@ -188,7 +188,7 @@ def _step_kind(argv: tuple[str, ...]) -> StepKind | None:
 
 def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
     named = [path for word in step.command.argv[1:] for path in _paths(word, private)]
-    # An output that no step waits for may be left by a run that was ended.
+    # An output that no step reads isn't in `writes`; a killed run may have left it.
     written = {*step.writes, *map(Path, option_values(step.command.argv, _OUTPUTS))}
     read = [path for path in (*step.reads, *named) if path not in written]
     read = [path for path in read if path.is_relative_to(private)]
@@ -197,10 +197,10 @@ def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
 
 
 def _link_inputs(step: Step, private: Path) -> tuple[Path, ...]:
-    """Yield the user's objects, and every file that a library's name may stand for."""
+    """Return the user's objects, and all files that ``-l`` may find."""
     argv, cwd = step.command.argv, step.command.cwd
     words = [word for word in argv[1:] if word.endswith(_OBJECTS)]
-    # What is there of an earlier run under the output's name isn't read.
+    # The output of an earlier run isn't an input.
     written = {cwd / path for path in (*step.writes, *map(Path, option_values(argv, ("-o",))))}
     named = [cwd / word for word in words if cwd / word not in written]
     found = [path for path in named if not path.is_relative_to(private)]
@@ -212,7 +212,7 @@ def _link_inputs(step: Step, private: Path) -> tuple[Path, ...]:
 
 
 def _fatbins(source: Path) -> Iterator[Path]:
-    # nvcc's stub includes it by its bare name; a step that doesn't wait for it doesn't list it.
+    # nvcc's stub includes the embedded fatbin without a path, so that no argument names the file.
     for path in sorted(source.parent.glob("*.fatbin.c")):
         unit = path.name.removesuffix(".fatbin.c").removesuffix(".tile")
         if source.name.startswith(f"{unit}."):
@@ -250,11 +250,11 @@ _NAMES = {
     **dict.fromkeys(("MF", "dependency-output"), "depfile"),
     **dict.fromkeys(TARGET_NAMES, "target"),
 }
-"""Options that only say what something is called."""
+"""Options with the name of an output, a depfile, or the target in a depfile."""
 _FLAGS = re.compile(r"[\s,='\"]+")
 _SOURCE = re.compile(r"^[^-].*\.(?:cu|cc|cxx|cpp|c|ptx|ii)$")
 _INDIRECT = re.compile(r"^@|^native$|^-+(?:arch|gpu-architecture|code|gpu-code)=native$")
-"""Words that stand for others: of a file, or of what GPU this machine has."""
+"""Arguments that stand for others: those in a file, or this machine's GPU (``native``)."""
 _RELOCATABLE = re.compile(r"--?(?:rdc|relocatable-device-code|dc|device-c|dlto)\b")
 OUTPUT, DEPFILE = "<output>", "<depfile>"
 
@@ -263,10 +263,10 @@ class CompileRequest(NamedTuple):
     """A call of nvcc as a key.
 
     Attributes:
-        parts: all that a result depends on beside files.
-        cwd: where nvcc would run.
-        named: files that the command line names, by what they are: `OUTPUT`, `DEPFILE`.
-        prefixes: folders whose names are not in the parts.
+        parts: components for all that a result depends on, except files.
+        cwd: nvcc's working folder.
+        named: files that the command line names, by role: `OUTPUT`, `DEPFILE`.
+        prefixes: folders that the parts have placeholders for.
     """
 
     parts: tuple[KeyComponent, ...]
@@ -281,7 +281,7 @@ class CompileRequest(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """Return the names of the sources, by which earlier compilations are looked for."""
+        """Return the names of the sources, by which miss reasons find earlier compilations."""
         words = [part.value for part in self.parts if part.name == "flag"]
         return " ".join(Path(word).name for word in words if _SOURCE.search(word))
 
@@ -296,7 +296,7 @@ class CompileRequest(NamedTuple):
         return os.path.relpath(path, self.cwd)
 
     def path(self, role: str) -> Path:
-        """Return the file that has a role here; the other way round."""
+        """Return the file with a role: the inverse of `role`."""
         for name, named in self.named.items():
             if role.startswith(name):
                 suffix = role.removeprefix(name)
@@ -316,18 +316,19 @@ def compile_request(
     prefixes: PrefixMap = NO_PREFIXES,
     bases: Sequence[str] = (),
 ) -> CompileRequest | None:
-    """Return the request, or None where it can't be known what it reads or writes.
+    """Return the request; None if its inputs or outputs are unpredictable.
 
     Args:
         command: nvcc's command line.
-        nvcc: where nvcc really is: the toolkit around it is meant, too.
-        driver: what is known of nvcc itself, see `ToolIdentities.driver`.
-        version: archsplit's own, which decides how steps are changed.
-        prefixes: the folders whose names don't count where results can't have them.
-        bases: the folders of ``base-dir`` that the host's compiler leaves out of results.
+        nvcc: nvcc's real path, which also stands for the toolkit around it.
+        driver: the identity of nvcc, the compiler driver; see `ToolIdentities.driver`.
+        salt: the user's setting; another salt gives other keys.
+        version: archsplit's version, because archsplit changes steps.
+        prefixes: the folders that get placeholders if results can't have their names.
+        bases: the folders of ``base-dir`` that the host compiler leaves out of results.
     """
     words = command.dryrun_argv
-    # Words of a file, the GPU of the machine, and quoted flags of variables are not in the key.
+    # Arguments in a file, the machine's GPU, and flags in variables are not in the key.
     if any(map(_INDIRECT.search, words)) or any(map(environment.get, FLAG_VARIABLES)):
         return None
     named: dict[str, Path] = {}
@@ -344,35 +345,35 @@ def compile_request(
             named[role] = cwd / value
         else:
             unnamed.append(option)
-    # A depfile is written anew on each hit.
+    # The target of a depfile is not a file; on each hit, the depfile is written anew.
     named.pop("<target>", None)
     debug = line_info_flag(split_flags(words))
-    # Line numbers name headers, and so does code for link-time optimization.
+    # Line information has the names of headers, and so has code for link-time optimization.
     if debug or any("lto" in word for word in words):
         prefixes = PrefixMap(bases=prefixes.bases)
-    # Other units can see the unit names of relocatable code: see `module_id_seed`.
+    # Relocatable code has external symbols with the module id: see `module_id_seed`.
     folder_reason = debug or next(filter(_RELOCATABLE.match, words), "")
     if bases:
         folder_reason = f"{folder_reason}, base-dir".removeprefix(", ")
-    place = (
+    folder_parts = (
         [folder_component(folder_reason, prefixes.map_path(debug_folder(cwd, environment)))]
         if folder_reason
         else []
     )
-    if prefixes.paths:
-        place.append(KeyComponent("isolated folders", str(len(prefixes.paths))))
-    # Results have other names of files than without the setting.
-    place += [KeyComponent("base-dir", prefixes.map_path(base)) for base in bases]
+    if prefixes.isolated:
+        folder_parts.append(KeyComponent("isolated folders", str(len(prefixes.isolated))))
+    # With base-dir, results have other names of files.
+    folder_parts += [KeyComponent("base-dir", prefixes.map_path(base)) for base in bases]
     return CompileRequest(
         parts=(
             KeyComponent("archsplit", version),
             KeyComponent("salt", salt),
             KeyComponent("path of nvcc", prefixes.map_path(nvcc)),
             *driver,
-            *place,
+            *folder_parts,
             *variable_components(environment, epoch=False, driver=True),
             *environment_parts(environment, shell_variables([*words, str(cwd)])),
-            # Which of them are given, whatever their names.
+            # The options that are given, without the names.
             KeyComponent("named", " ".join(sorted(named))),
             *repeated,
             *(KeyComponent("flag", word) for word in map_options(unnamed, prefixes)),

@@ -73,12 +73,12 @@ class PrefixMap(NamedTuple):
     """Folders with names that don't count.
 
     Attributes:
-        paths: with random names, in the order of the command line: absolute, without a slash at
-            the end; each ends with its random name.
-        bases: absolute; of ``base-dir``.
+        isolated: folders with random names, as of pip's build isolation; absolute, without a slash
+            at the end, in the order of the command line; each ends with its random name.
+        bases: the folders of ``base-dir``, absolute.
     """
 
-    paths: tuple[str, ...] = ()
+    isolated: tuple[str, ...] = ()
     bases: tuple[str, ...] = ()
 
     @property
@@ -183,7 +183,7 @@ class PrefixMap(NamedTuple):
 
     def has_folder(self, text: bytes) -> bool:
         """Return True if a text has a random name or the path of a base."""
-        names = (os.fsencode(path.rpartition("/")[2]) for path in self.paths)
+        names = (os.fsencode(path.rpartition("/")[2]) for path in self.isolated)
         return any(name in text for name in names) or self.has_base(text)
 
     def has_base(self, text: bytes) -> bool:
@@ -207,8 +207,8 @@ class PrefixMap(NamedTuple):
 
     def has_folder_in_code(self, text: bytes) -> bool:
         """Return True if a preprocessed text may name a random folder beside its line markers."""
-        plain = PrefixMap(self.paths)
-        return bool(self.paths) and (uses_location(text) or plain.has_folder(without_markers(text)))
+        new = PrefixMap(self.isolated)
+        return bool(new.isolated) and (uses_location(text) or new.has_folder(without_markers(text)))
 
     def may_include_by_base(self, text: bytes) -> bool:
         """Return True if a source may include a file by an absolute name."""
@@ -244,7 +244,7 @@ class PrefixMap(NamedTuple):
 @functools.cache
 def _placeholders(prefixes: PrefixMap) -> tuple[tuple[str, str], ...]:
     """Return the placeholders and the folders."""
-    names = [(f"<isolated {number}>", path) for number, path in enumerate(prefixes.paths, 1)]
+    names = [(f"<isolated {number}>", path) for number, path in enumerate(prefixes.isolated, 1)]
     names += [(f"<base {number}>", path) for number, path in enumerate(prefixes.bases, 1)]
     # The longest first: one folder may be below another one.
     return tuple(sorted(names, key=lambda each: -len(each[1])))
@@ -268,37 +268,37 @@ def find_prefix_map(
         cwd: the folder that relative paths are relative to.
         real_path: where a path leads to, through all links.
     """
-    paths: dict[str, None] = {}
+    found: dict[str, None] = {}
     linked: set[str] = set()
     for value in include_folders(options):
         isolated = _isolated_folder(value)
         if isolated is not None:
-            paths[isolated] = None
+            found[isolated] = None
         below = [base for base in bases if f"{value}/".startswith(f"{base}/")]
         for folder in filter(None, [isolated, *below]):
             rest = os.path.normpath(value).removeprefix(folder)
             if real_path(value) != real_path(folder) + rest:
                 linked.add(folder)
-    # The name of a unit has the path from the base.
+    # The module id of a unit depends on the path from the base.
     files = (words[0] for name, _, words in options if not name)
     places = (os.path.normpath(os.path.join(cwd, name)) for name in files)  # noqa: PTH118
     inside = tuple(f"{base}/" for base in bases)
     is_mapped = linked.isdisjoint(bases) and all(place.startswith(inside) for place in places)
     return PrefixMap(
-        tuple(path for path in paths if path not in linked), tuple(bases) if is_mapped else ()
+        tuple(path for path in found if path not in linked), tuple(bases) if is_mapped else ()
     )
 
 
 def map_options(options: Iterable[Option], prefixes: PrefixMap) -> tuple[str, ...]:
     """Return the words of options without the names of folders.
 
-    Macros keep them, because a value may be code. Only include folders lose random names: the path
-    of a source is part of a unit's name.
+    Macros keep them, because a value may be code. Only include folders lose random names: a
+    module id depends on the path of its source.
     """
     found: list[str] = []
     for option in options:
         words, value = option[2], _include_folder(option)
-        if value and _isolated_folder(value) in prefixes.paths:
+        if value and _isolated_folder(value) in prefixes.isolated:
             words = (*words[:-1], words[-1].removesuffix(value) + prefixes.map_path(value))
         elif prefixes.bases:
             words = (*words[:-1], _without_base(words[-1], option, prefixes))

@@ -1,8 +1,8 @@
 """The cache of single steps, by the content of their inputs (preprocessor mode).
 
-The scheduler asks it before each step: a hit writes the step's outputs and returns what the tool
-printed. Outputs that contain the private folder's name are stored with a placeholder for it. While
-one process computes a step, others with the same key wait for the result.
+The scheduler looks up each step: a hit writes the step's outputs and returns what the tool printed.
+Outputs with the name of the private folder (of intermediate files) are stored with a placeholder.
+While one process computes a step, others with the same key wait for the result.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ if TYPE_CHECKING:
 
 _TEXTS = {".s", ".c", ".cpp", ".ptx", ".gpu"}
 _FILE = "file "
-
+"""Prefix of components for input files, see `ManifestRow.components`."""
 _LINES = "lines"
+"""Note of an entry with `_StepLookup.lines`."""
 _MAX_DIFFERENCES = 3
-_FOR_LINK = {"-olto", "-lto", "--lto"}
+_LTO_FLAGS = {"-olto", "-lto", "--lto"}
 
 
 def include_spelling(path: str, includes: tuple[str, ...]) -> str:
-    """Return a path relative to its include folder, if it lies in one."""
+    """Return a path in an include folder as relative to it, with `INCLUDE_PREFIX`."""
     for folder in includes:
         inside = f"{os.path.normpath(folder)}/"
         if path.startswith(inside):
@@ -67,10 +68,10 @@ def read_outputs(
 ) -> dict[str, bytes] | None:
     """Return the outputs of a step; None if one contains the name of a folder.
 
-    Debug information has the private folder's, and may: a placeholder of the same length stands for
-    it. Line markers of texts have placeholders for mapped folders.
+    Debug information may have the private folder's name, which gets a placeholder of the same
+    length. Line markers of texts get placeholders for the folders of ``prefixes``.
     """
-    # Entries name files by their last part.
+    # An entry has the names of outputs without folders.
     if not _has_distinct_names(step, key):
         return None
     files = {}
@@ -88,7 +89,7 @@ def read_outputs(
             content = content.replace(str(key.private).encode(), key.placeholder)
         elif str(key.private).encode() in content:
             return None
-        files[_name(path, key)] = content
+        files[_output_name(path, key)] = content
     return files
 
 
@@ -99,10 +100,10 @@ def restore_outputs(
     resolver: FileResolver | None,
     prefixes: PrefixMap = NO_PREFIXES,
 ) -> bool:
-    """Write a step's files; False if the entry hasn't all of them, or they can't be written."""
+    """Write a step's outputs; return False if one is missing in the entry, or can't be written."""
     if not _has_distinct_names(step, key):
         return False
-    made = {path: entry.files.get(_name(path, key)) for path in step.writes}
+    made = {path: entry.files.get(_output_name(path, key)) for path in step.writes}
     try:
         for path, content in made.items():
             if content is None:
@@ -124,7 +125,7 @@ def _unmapped_output(path: Path, content: bytes, key: StepKey, prefixes: PrefixM
 
 
 def _rule(entry: CacheEntry, resolver: FileResolver, prefixes: PrefixMap) -> str:
-    """Return the rule for make that lists the inputs of a cached result."""
+    """Return a depfile's rule with the inputs of a cached result."""
     names = (
         part.name.removeprefix(_FILE) for part in entry.components if part.name.startswith(_FILE)
     )
@@ -133,16 +134,16 @@ def _rule(entry: CacheEntry, resolver: FileResolver, prefixes: PrefixMap) -> str
 
 
 def _has_distinct_names(step: Step, key: StepKey) -> bool:
-    return len({_name(path, key) for path in step.writes}) == len(step.writes)
+    return len({_output_name(path, key) for path in step.writes}) == len(step.writes)
 
 
-def _name(path: Path, key: StepKey) -> str:
+def _output_name(path: Path, key: StepKey) -> str:
     is_private = path.is_relative_to(key.private) and not key.ignores_names
     return path.name if is_private else "<output>"
 
 
 class StepEvent(NamedTuple):
-    """The result of a lookup: the step's name, its target or "", and a line."""
+    """The result of a lookup: the step's name, its target or "", and a line for the user."""
 
     step: str
     target: str
@@ -153,9 +154,9 @@ class _StepLookup(NamedTuple):
     """The cache key of a step, and the inputs that it was computed from.
 
     Attributes:
-        lines: digests of the inputs with their line markers, which are part of the warnings.
-        resolver: how the host's compiler looks for includes; None where there are none.
-        prefixes: the folders whose names are neither in the key nor in the result.
+        lines: digests of the inputs with their line markers, on which the text of warnings depends.
+        resolver: finds the files of a host compile's manifest rows; None for other steps.
+        prefixes: the folders that key and result have placeholders for.
     """
 
     step_key: StepKey
@@ -177,19 +178,19 @@ class StepCache:
     """A cache of the results of steps, by the content of their inputs.
 
     Args:
-        cache: where results are.
-        tools: asks programs about themselves.
-        private: the folder that all intermediate files are in.
-        multicore: whether steps may use more than one core, which changes bytes of what they make.
+        cache: the store of results.
+        tools: the identities of programs.
+        private: the folder of all intermediate files.
+        multicore: whether steps may use more than one core, which changes bytes of their outputs.
         prefixes: the folders of ``base-dir``.
 
     Attributes:
-        hits: number of steps that needn't run.
-        saved: CPU seconds that needn't be spent.
+        hits: number of hits.
+        saved: CPU seconds that the hits saved.
         differing: in verify mode, the steps with another result than the cached one.
-        saved_by: CPU seconds that each hit saved.
+        saved_by: CPU seconds that each hit saved, by the step's name.
         events: the results of lookups.
-        without_bases: preprocessed texts whose code names no such folder.
+        without_bases: preprocessed texts known to have no name of a folder of ``base-dir``.
     """
 
     def __init__(
@@ -227,7 +228,7 @@ class StepCache:
         if found is None and not self._cache.leases.acquire(lookup.key):
             self._cache.leases.wait(lookup.key)
             found = self._find(lookup)
-        # The step runs again, and `store` compares.
+        # In verify mode, the step runs again, and `store` compares.
         if found is not None and self._verifying:
             self._expected[step.name] = found.entry
             found = None
@@ -256,7 +257,7 @@ class StepCache:
         try:
             self._store(step, lookup, done)
         finally:
-            # Also after an error: others would wait for the lease's end.
+            # Also after an error: other processes would wait until the lease expires.
             self._cache.leases.release(lookup.key)
 
     def verify(self) -> None:
@@ -288,11 +289,11 @@ class StepCache:
         return f" ({'; '.join(min(found, key=len)[:_MAX_DIFFERENCES])})" if any(found) else ""
 
     def _look_up(self, step: Step, prefixes: PrefixMap | None = None) -> _StepLookup | None:
-        # The flags of each tool count: `-g` of nvcc is for the host's compiler only.
+        # The step's own flags: nvcc's `-g` is only for the host compiler.
         flag = line_info_flag(step.command.argv)
         # Code for link-time optimization has line numbers for the linker's messages, and is
         # encrypted: a name in it can't be found.
-        names_files = bool(flag) or not _FOR_LINK.isdisjoint(step.command.argv)
+        names_files = bool(flag) or not _LTO_FLAGS.isdisjoint(step.command.argv)
         # The map for base folders reaches only the host's compiler.
         if prefixes is None:
             is_mapped = not names_files or is_host_compiler(step.command.argv[0])
@@ -312,29 +313,29 @@ class StepCache:
             return None
         ignores_lines = found.kind is StepKind.CICC and not names_files
         inputs = [(path, to_placeholder(text, str(found.folder))) for path, text in texts.items()]
-        # Because of `-g`, the host's preprocessor writes the folder for tools that don't use it.
+        # With nvcc's `-g`, preprocessed text has the working folder also for steps without `-g`.
         if not flag:
             inputs = [(path, without_working_folder(text)) for path, text in inputs]
         texts_without_bases = {
             path: text for path, raw in inputs if (text := prefixes.map_markers(raw)) is not None
         }
-        # Code that may name a folder has it in the key.
+        # If code may have the name of a base, the key has no placeholders.
         if len(texts_without_bases) < len(inputs):
             return self._look_up(step, NO_PREFIXES)
         if prefixes == self._prefixes:
             self.without_bases.update(texts_without_bases)
         digests = {path: text_digest(text) for path, text in texts_without_bases.items()}
-        named = debug_folder(step.command.cwd, environment)
+        folder = debug_folder(step.command.cwd, environment)
         length = str(len(found.placeholder)) if found.placeholder else ""
         parts = (
             KeyComponent("step", found.kind.value),
             KeyComponent("salt", self._cache.settings.salt),
             KeyComponent("multicore", "yes" if self._multicore and step.parallel_flags else "no"),
             *programs,
-            # Every step that is known reads preprocessed text.
+            # In preprocessed text, SOURCE_DATE_EPOCH has no effect any more.
             *variable_components(environment, epoch=False),
             *found.flags,
-            *([folder_component(flag, prefixes.map_path(named))] if flag else []),
+            *([folder_component(flag, prefixes.map_path(folder))] if flag else []),
             *([KeyComponent("length of the folder's name", length)] if length else []),
             *(
                 KeyComponent(
@@ -383,7 +384,7 @@ class StepCache:
             found = None if row is None else self._cache.find(row.components(lookup.key))
         if found is None or not (found.entry.stdout or found.entry.stderr):
             return found
-        # Warnings name lines: this text must have the same lines.
+        # Warnings have line numbers, so that this text must have the same lines.
         return found if found.entry.notes.get(_LINES) == lookup.lines else None
 
     def _store(self, step: Step, lookup: _StepLookup, done: CompletedProcess) -> None:
@@ -397,7 +398,7 @@ class StepCache:
         if str(self._private) in stdout + stderr:
             return
         # The depfile lists what the compiler has just read.
-        row = self._row(lookup)
+        row = self._manifest_row(lookup)
         if lookup.resolver is not None and row is None:
             return
         entry = CacheEntry(
@@ -419,7 +420,7 @@ class StepCache:
         files = self._tools.files(step.command.argv, step.command.env)
         return any(path is None or has_changed(str(path), self._began) for path in files)
 
-    def _row(self, lookup: _StepLookup) -> ManifestRow | None:
+    def _manifest_row(self, lookup: _StepLookup) -> ManifestRow | None:
         """Return a manifest row of the files that the host compiler has read."""
         resolver, host_depfile = lookup.resolver, lookup.step_key.host_depfile
         if resolver is None or host_depfile is None:

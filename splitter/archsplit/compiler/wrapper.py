@@ -6,7 +6,7 @@ command line can't be planned, nvcc itself runs.
 
 The last functions write the reports on a compilation (graph, table, commands, intermediate files)
 and compare it with nvcc's own (``--verify``): intermediate files and outputs byte by byte; of ELF
-files the sections that get into a program, because the others name temporary files.
+files only the sections with SHF_ALLOC, because others have names of temporary files.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from archsplit.scheduler.outcome import FinishedStep, Outcome
     from archsplit.scheduler.runner import ResultCache
 
-_ANY_FAILURE = 255
+_THREADED_FAILURE = 255
+"""Exit code of nvcc with ``--threads``, whatever step fails."""
 _KEPT_TEXTS = {".c", ".cpp", ".gpu", ".ii", ".ptx", ".s"}
 
 
@@ -113,9 +114,9 @@ def _private_dir(invocation: Invocation) -> AbstractContextManager[Path]:
 def _exit_code(compilation: Compilation, outcome: Outcome) -> int:
     if outcome.failure is None:
         return 0
-    # With threads of its own, nvcc hides the exit code of the step that failed.
+    # With `--threads`, nvcc hides the exit code of the step that failed.
     is_threaded = compilation.invocation.command.is_threaded
-    return _ANY_FAILURE if is_threaded else outcome.failure.returncode
+    return _THREADED_FAILURE if is_threaded else outcome.failure.returncode
 
 
 def _run(compilation: Compilation, step_cache: ResultCache | None = None) -> Outcome:
@@ -146,7 +147,7 @@ def _run(compilation: Compilation, step_cache: ResultCache | None = None) -> Out
 
 def _run_verified(compilation: Compilation) -> Outcome:
     reference = run_nvcc(compilation)
-    outcome = _run(compilation.rename_units(reference.names))
+    outcome = _run(compilation.with_module_ids(reference.module_ids))
     if outcome.failure is None:
         compare_outputs(reference, compilation)
     return outcome
@@ -263,8 +264,8 @@ def _save_files(graph: Graph, folder: Path) -> None:
 
 
 _INTERMEDIATE = {".ptx", ".cubin", ".fatbin", ".ltoir", ".o", ".tilebc"}
-_ALLOCATED = 2
-"""SHF_ALLOC: the section is part of the program, not of its description."""
+_SHF_ALLOC = 2
+"""Flag of sections that are in memory when the program runs."""
 
 
 class NvccReference(NamedTuple):
@@ -273,16 +274,16 @@ class NvccReference(NamedTuple):
     Attributes:
         kept: the folder with nvcc's intermediate files.
         outputs: copies of the files that nvcc wrote, by their paths.
-        names: nvcc's names of translation units, by the files that hold the names here.
+        module_ids: nvcc's module ids of translation units, by the files that hold the ids here.
     """
 
     kept: Path
     outputs: Mapping[Path, Path]
-    names: Mapping[Path, str]
+    module_ids: Mapping[Path, str]
 
 
 def run_nvcc(compilation: Compilation) -> NvccReference:
-    """Run nvcc before the steps, which take over its names of translation units.
+    """Run nvcc before the steps, which then get its module ids.
 
     Raises:
         FallBackToNvccError: nvcc fails, so that there is nothing to compare with.
@@ -291,17 +292,17 @@ def run_nvcc(compilation: Compilation) -> NvccReference:
     kept = compilation.folder / "nvcc-kept"
     kept.mkdir()
     # Sources of one name would overwrite each other's kept files.
-    keeping = () if dryrun.numbered else ("--keep", "--keep-dir", str(kept))
-    argv = (str(invocation.nvcc), *keeping, *invocation.command.dryrun_argv)
+    keep_flags = () if dryrun.numbered else ("--keep", "--keep-dir", str(kept))
+    argv = (str(invocation.nvcc), *keep_flags, *invocation.command.dryrun_argv)
     command = Command(argv=argv, cwd=invocation.cwd, env=invocation.environment)
     if compilation.context.runner.run(command).returncode != 0:
         raise FallBackToNvccError("nvcc fails, so there is nothing to verify")
-    module_ids = (path for path in dryrun.transcript.module_ids if path in compilation.texts)
-    files = {path: kept / path.name for path in module_ids}
+    id_files = (path for path in dryrun.transcript.module_ids if path in compilation.texts)
+    files = {path: kept / path.name for path in id_files}
     return NvccReference(
         kept=kept,
         outputs=_copy_outputs(compilation, kept),
-        names={ours: theirs.read_text() for ours, theirs in files.items() if theirs.is_file()},
+        module_ids={ours: theirs.read_text() for ours, theirs in files.items() if theirs.is_file()},
     )
 
 
@@ -333,7 +334,7 @@ def compare_outputs(reference: NvccReference, compilation: Compilation) -> None:
         for path in step.writes
         if path.suffix in _INTERMEDIATE
     ]
-    # Not each run of nvcc leaves each file.
+    # nvcc keeps some of the files only with some options.
     both = [(ours, theirs) for ours, theirs in pairs if ours.is_file() and theirs.is_file()]
     faults = sorted({str(ours) for ours, theirs in both if _differ(ours, theirs)})
     if faults:
@@ -349,21 +350,21 @@ def _differ(ours: Path, theirs: Path) -> bool:
 
 
 def _parts(content: bytes, name: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the sections of a file that get into a program; without sections, the whole file."""
+    """Yield the sections with SHF_ALLOC; of a file without sections, the whole file."""
     # Imported late: other calls compare nothing.
     from archsplit.formats.elf import ELF_MAGIC, Elf  # noqa: PLC0415
     from archsplit.formats.libraries import AR_MAGIC, read_members  # noqa: PLC0415
     from archsplit.formats.reader import Window  # noqa: PLC0415
 
     window = Window(content, source=name)
-    # Members have times and owners, which get into no program.
+    # A member's times and owner don't count.
     if content.startswith(AR_MAGIC):
         for member in read_members(window):
             yield from _parts(member.content.to_bytes(), member.name)
     elif content.startswith(ELF_MAGIC):
         elf = Elf(window)
         for section in elf.sections():
-            if section.flags & _ALLOCATED:
+            if section.flags & _SHF_ALLOC:
                 yield section.name, elf.content(section).to_bytes()
     else:
         yield name, content

@@ -58,10 +58,11 @@ if TYPE_CHECKING:
     from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.scheduler.outcome import Outcome
 
-_COMPILED = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.FATBINARY}
-_COMPILED |= {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
+_CACHEABLE = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.FATBINARY}
+_CACHEABLE |= {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
+"""Kinds of steps whose input files are known."""
 _OTHER_OUTPUTS = "has outputs beside depfiles"
-"""A note of an entry with more outputs than depfiles; these then name the output as target."""
+"""Note of an entry with outputs other than depfiles; the output is the depfiles' target then."""
 
 
 def with_base_dirs(invocation: Invocation, setting: str) -> Invocation:
@@ -70,9 +71,9 @@ def with_base_dirs(invocation: Invocation, setting: str) -> Invocation:
 
 
 def _folders(invocation: Invocation) -> tuple[str, str]:
-    """Return the working folder by both its names."""
-    named = debug_folder(invocation.cwd, invocation.environment)
-    return str(invocation.cwd), named
+    """Return the working folder without links, and as ``PWD`` has it."""
+    logical = debug_folder(invocation.cwd, invocation.environment)
+    return str(invocation.cwd), logical
 
 
 def _base_condition(setting: str, invocation: Invocation) -> tuple[str, ...]:
@@ -122,7 +123,7 @@ class WrapperCache:
         return False
 
     def _write_hit(self, hit: CachedResult, request: CompileRequest) -> bool:
-        # An output that can't be written is reported by nvcc, in its words.
+        # After a failed write, nvcc runs, and reports the error.
         if not self._write_outputs(hit, request):
             return False
         # A hit of a full lookup is a direct hit the next time.
@@ -133,7 +134,7 @@ class WrapperCache:
         return True
 
     def begin(self, compilation: Compilation) -> tuple[Compilation, StepCache]:
-        """Return the compilation with steps that list what they read, and the cache of steps."""
+        """Return the compilation with depfiles for its steps, and the cache of steps."""
         graph, steps = self._session.begin(
             compilation.graph,
             cwd=self._invocation.cwd,
@@ -175,19 +176,19 @@ class WrapperCache:
         self._session.close()
 
     def _compile_requests(self) -> Iterator[CompileRequest]:
-        """Yield the keys of the invocation, the one that other folders share first.
+        """Yield the requests of the invocation, first the one that other checkouts share.
 
-        There are none if its reads or writes are unpredictable.
+        It yields nothing if inputs or outputs are unpredictable.
         """
         invocation = self._invocation
         if invocation.reports.any or invocation.command.has_options_files:
             return
         nvcc = os.path.realpath(invocation.nvcc)
         tools = self._session.identify_tools(invocation.cwd)
-        # With several cores a tool makes other code.
+        # Tools that use several cores generate other code.
         cores = "" if invocation.reproducible else " multicore"
-        # A result that names the folder is for this folder only.
-        for prefixes in dict.fromkeys([self._prefixes, PrefixMap(self._prefixes.paths)]):
+        # A result with the name of a base is only for this checkout.
+        for prefixes in dict.fromkeys([self._prefixes, PrefixMap(self._prefixes.isolated)]):
             request = compile_request(
                 invocation.command,
                 nvcc=nvcc,
@@ -205,13 +206,13 @@ class WrapperCache:
     def _save_direct_record(self, hit: CachedResult, request: CompileRequest) -> None:
         """Save a record of the hit, by which `direct_hit` finds it without a full lookup.
 
-        A hit without such conditions on paths, names and times has no record.
+        A hit with a condition that only a full lookup can check has no record.
         """
         invocation, cache = self._invocation, self._session.cache
         nvcc = os.path.realpath(invocation.nvcc)
         driver = driver_files(nvcc)
         folder = cache_folder(invocation.environment)
-        # A direct hit reads no settings, so that they must be the usual ones.
+        # A direct hit reads no settings, so that they must be the default ones.
         is_default = folder == cache.settings.folder and cache.settings.mode == "on"
         if not invocation.direct_key or driver is None or not is_default:
             return
@@ -255,7 +256,7 @@ class WrapperCache:
         if invocation.bases or not is_shared:
             write_record(str(records / invocation.direct_key), sections)
         if is_shared:
-            # In another checkout, a folder may be a link, and so another one a second time.
+            # gcc skips a link to another include folder, which there may be in another checkout.
             folders = include_folders(invocation.command.dryrun_options)
             sections["links"] += [
                 text for each in folders for text in (each, os.path.realpath(each))
@@ -280,7 +281,7 @@ class WrapperCache:
             for role, content in (*hit.outputs.items(), *self._depfiles(hit).items()):
                 overwrite_file(request.path(role), content)
         except OSError:
-            # nvcc says it best.
+            # nvcc runs next, and reports the error.
             return False
         return True
 
@@ -344,7 +345,7 @@ class WrapperCache:
             without_bases=cache.without_bases,
             stdout="".join(step.stdout for step in finished),
             stderr="".join([compilation.diagnostics, *(step.stderr for step in finished)]),
-            # The time of steps that were found is saved, too, the next time.
+            # A hit also saves the time of steps that were hits this time.
             cpu_seconds=sum(step.cpu_seconds for step in finished) + cache.saved,
         )
 
@@ -360,9 +361,9 @@ def _has_known_reads(compilation: Compilation) -> bool:
     transcript = dryrun.transcript
     kinds = {step.kind for step in transcript.steps}
     # A link reads libraries that no list names; numbered files change names by process.
-    # What a device or a FIFO got can't be read again.
+    # An output that is a device or a FIFO can't be read again.
     can_be_read = all(map(is_replaceable, compilation.staged.values()))
-    if not kinds <= _COMPILED or dryrun.numbered or not can_be_read:
+    if not kinds <= _CACHEABLE or dryrun.numbered or not can_be_read:
         return False
     if any(has_unsupported_flags(step.command.argv) for step in steps):
         return False
@@ -391,7 +392,7 @@ def _hit_note(tier: str) -> str:
 
 
 class _UncheckableError(Exception):
-    """Only a full lookup can check a condition."""
+    """A condition that only a full lookup can check."""
 
 
 def _conditions(
@@ -401,15 +402,15 @@ def _conditions(
 
     Args:
         row: the files that the entry was made from.
-        more_files: further files that the request follows from; they may be missing.
+        more_files: further files that the request depends on, existing or missing.
         resolver: finds the files of the row, and has their digests.
         replies: the compilers' replies to questions about themselves.
 
     Raises:
-        _UncheckableError: there is no such condition.
+        _UncheckableError: only a full lookup can check a condition.
     """
     search = resolver.environment.get("PATH", "")
-    # All that was found out of files was found out after this.
+    # All digests and stats are from after this time.
     since = resolver.digests.began
     variables: list[str] = []
     programs: list[str] = []

@@ -1,10 +1,10 @@
 """The graph of a compilation: nvcc's steps as commands that the scheduler can run.
 
-In: an invocation and a private folder. nvcc is asked for its steps (``--dryrun``), in its own order
-and in an order that lets them run side by side; what can't be planned is left to nvcc. Out: the
-steps with their files and first estimates of what they take, and the outputs that are made in the
-private folder and moved to their places at the end. A build by recipe makes its steps with
-`step_from_nvcc`, too.
+In: an invocation and a private folder for intermediate files. nvcc prints its steps (``--dryrun``)
+in its own order; the plan lets them run in parallel, and nvcc runs what can't be planned. Out: the
+steps with their files and first estimates of time and memory, and the outputs that are staged: made
+in the private folder, and moved to their final paths at the end. A build by recipe makes its
+steps with `step_from_nvcc`, too.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ if TYPE_CHECKING:
     from archsplit.nvcc.dryrun import Transcript
     from archsplit.system.process import Runner
 
-_READING = {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
-_MOVABLE = {StepKind.HOST_COMPILE, StepKind.CICC, StepKind.PTXAS, StepKind.FATBINARY}
+_SOURCE_READERS = {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
+_STAGEABLE = {StepKind.HOST_COMPILE, StepKind.CICC, StepKind.PTXAS, StepKind.FATBINARY}
 _C_SECONDS = 0.3
+"""First estimate for a source in C."""
 
 _NUMBERED = re.compile(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
 _PARALLEL_FLAGS = {
@@ -58,7 +59,8 @@ _PARALLEL_FLAGS = {
     StepKind.PTXAS: ("-split-compile={cores}",),
 }
 _NOT_PARALLEL = re.compile(r"-?-split-compile.*|-g|-jobserver|-O0")
-_FIRST_PARALLEL = (12, 4)
+_FIRST_SPLIT_COMPILE = (12, 4)
+"""First CUDA version with ``-split-compile``."""
 _SOURCE = "--orig_src_path_name"
 _VERSION = re.compile(r"-D__CUDACC_VER_(MAJOR|MINOR)__=(\d+)")
 
@@ -80,14 +82,14 @@ def step_from_nvcc(
     Args:
         name: unique in the graph.
         key: the step's name in the history.
-        inputs: files that the step reads and no other step writes, but for the tools' own.
+        inputs: files that the step reads and no other step writes, without files of the tools.
         parallel_flags: arguments that let the step use several cores.
         runs_first: see `Step`.
         check: see `Step`.
         unit: see `Step`.
     """
     memory, memory_per_byte = FIRST_MEMORY[step.kind]
-    reads_source = not step.reads and step.kind in _READING
+    reads_source = not step.reads and step.kind in _SOURCE_READERS
     is_c = reads_source and any(word.endswith(".c") for word in step.argv[1:])
     return Step(
         name=name,
@@ -112,13 +114,13 @@ class Compilation(NamedTuple):
     """A planned compilation of the wrapper.
 
     Attributes:
-        dryrun: the reply of nvcc.
+        dryrun: the steps that nvcc printed, and the plan.
         context: the programs, streams and settings.
         graph: the steps, in the order in which nvcc would run them.
         texts: files that must be there before the steps, with their content.
         staged: the final path of each output that is first written to the private folder, by its
             path there: archives, outputs that exist and aren't regular files, and outputs of steps
-            that may end before one that nvcc runs earlier.
+            that may end before a step that nvcc runs earlier.
         old_stats: stats of outputs, taken before the steps run.
     """
 
@@ -158,34 +160,34 @@ class Compilation(NamedTuple):
         names = [*self.sources[:1], *map(str, reversed(outputs))]
         return names[0] if names else str(self.invocation.cwd)
 
-    def rename_units(self, names: Mapping[Path, str]) -> Compilation:
-        """Return the compilation with other names for translation units, by their files."""
-        return self._replace(texts={**self.texts, **names})
+    def with_module_ids(self, module_ids: Mapping[Path, str]) -> Compilation:
+        """Return the compilation with other module ids, by their files."""
+        return self._replace(texts={**self.texts, **module_ids})
 
 
 def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilation:
     """Turn the result of a dry run into a graph of commands.
 
     Raises:
-        FallBackToNvccError: an output's place is a folder.
+        FallBackToNvccError: an output's path is a folder.
         ToolFailedError: the host compiler doesn't name its archiver.
     """
     folder, cwd = dryrun.folder, dryrun.invocation.cwd
     steps = list(dryrun.plan.steps)
-    places = {
+    private_paths = {
         final: folder / f"output-{number}" / final.name
         for number, final in _outputs_to_stage(steps, folder, has_farm=context.farm is not None)
     }
     for number, step in enumerate(steps):
         is_archive = step.kind is StepKind.ARCHIVE
         planned = _with_archiver(dryrun, step, context) if is_archive else step
-        steps[number] = _move_outputs(planned, places, cwd)
+        steps[number] = _stage_outputs(planned, private_paths, cwd)
     for path in (path for step in steps for path in step.writes):
         if path.is_relative_to(folder):
             path.parent.mkdir(exist_ok=True)
-    read = {path for step in steps for path in step.reads} | {*places.values()}
+    read = {path for step in steps for path in step.reads} | {*private_paths.values()}
     read |= {path for rule in dryrun.transcript.dependencies for path in rule.sources}
-    needed = [_without_leftovers(step, read, folder) for step in steps]
+    needed = [_without_unread_outputs(step, read, folder) for step in steps]
     parallel = _can_split_steps(dryrun)
     return Compilation(
         dryrun=dryrun,
@@ -196,14 +198,14 @@ def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilati
             )
         ),
         texts=dryrun.plan.texts,
-        staged={private: final for final, private in places.items()},
+        staged={private: final for final, private in private_paths.items()},
         old_stats={path: stat_text(str(path)) for step in needed for path in step.writes},
     )
 
 
-def _without_leftovers(step: NvccStep, read: Container[Path], folder: Path) -> NvccStep:
-    # A command may name files that the tool doesn't always write. A file without a reader may be
-    # missing.
+def _without_unread_outputs(step: NvccStep, read: Container[Path], folder: Path) -> NvccStep:
+    # A command may name files that the tool doesn't always write. A private file that no step reads
+    # may be missing.
     wanted = (path for path in step.writes if path in read or not path.is_relative_to(folder))
     return step._replace(writes=tuple(wanted))
 
@@ -211,7 +213,7 @@ def _without_leftovers(step: NvccStep, read: Container[Path], folder: Path) -> N
 def _outputs_to_stage(
     steps: Sequence[NvccStep], folder: Path, *, has_farm: bool
 ) -> Iterator[tuple[int, Path]]:
-    """Yield outputs to be made in the private folder, with their steps' numbers.
+    """Yield the outputs to stage, with their steps' numbers.
 
     Args:
         steps: the steps.
@@ -224,12 +226,12 @@ def _outputs_to_stage(
             private = path.is_relative_to(folder)
             # nvcc removes an old archive, and tools remove what they can't finish.
             is_archive = step.kind is StepKind.ARCHIVE
-            # Each tool has its own message and exit code for a folder in its output's place.
+            # Each tool has its own message and exit code if its output's path is a folder.
             if not private and path.is_dir():
                 raise FallBackToNvccError("")
             # If an earlier step of nvcc's fails, nvcc leaves the old output.
-            moves = (has_farm or number in early) and _can_move(step, path)
-            if not private and (is_archive or moves or not is_replaceable(path)):
+            is_staged = (has_farm or number in early) and _can_stage(step, path)
+            if not private and (is_archive or is_staged or not is_replaceable(path)):
                 yield number, path
 
 
@@ -243,10 +245,10 @@ def _early_steps(steps: Sequence[NvccStep]) -> set[int]:
     return {number for number, before in enumerate(needed) if len(before) < number}
 
 
-def _can_move(step: NvccStep, path: Path) -> bool:
-    """Return True if another name for the only output changes only where it is."""
+def _can_stage(step: NvccStep, path: Path) -> bool:
+    """Return True if the step has one output, whose content doesn't depend on its path."""
     return (
-        step.kind in _MOVABLE
+        step.kind in _STAGEABLE
         and len(step.writes) == 1
         and not has_unsupported_flags(step.argv)
         # The tool itself reports a folder that it can't write.
@@ -254,31 +256,31 @@ def _can_move(step: NvccStep, path: Path) -> bool:
     )
 
 
-def _move_outputs(step: NvccStep, places: Mapping[Path, Path], cwd: Path) -> NvccStep:
-    """Return the step with other places for some files."""
+def _stage_outputs(step: NvccStep, private_paths: Mapping[Path, Path], cwd: Path) -> NvccStep:
+    """Return the step with private paths for staged files."""
     return step._replace(
-        argv=(step.argv[0], *_moved_words(step, places, cwd)),
-        reads=tuple(places.get(path, path) for path in step.reads),
-        writes=tuple(places.get(path, path) for path in step.writes),
+        argv=(step.argv[0], *_staged_words(step, private_paths, cwd)),
+        reads=tuple(private_paths.get(path, path) for path in step.reads),
+        writes=tuple(private_paths.get(path, path) for path in step.writes),
     )
 
 
-def _moved_words(step: NvccStep, places: Mapping[Path, Path], cwd: Path) -> Iterator[str]:
+def _staged_words(step: NvccStep, private: Mapping[Path, Path], cwd: Path) -> Iterator[str]:
     for before, word in itertools.pairwise(step.argv):
         flag, equals, value = word.rpartition("=")
-        place = places.get(cwd / value)
-        # A macro may have the value of a name.
+        path = private.get(cwd / value)
+        # The value of a macro may look like the output's name.
         is_output = (flag if equals else before) in OUTPUT_FLAGS
-        if place is None or not (
+        if path is None or not (
             is_output or step.kind is StepKind.ARCHIVE or cwd / word in step.reads
         ):
             yield word
         else:
-            yield f"{flag}{equals}{place}"
+            yield f"{flag}{equals}{path}"
 
 
 def _with_archiver(dryrun: DryRunResult, step: NvccStep, context: WrapperContext) -> NvccStep:
-    # nvcc has its shell ask the compiler.
+    # nvcc's own command has this query as a shell substitution.
     command = Command(
         argv=(step.argv[0], "-print-prog-name=ar"),
         cwd=dryrun.invocation.cwd,
@@ -291,7 +293,7 @@ def _with_archiver(dryrun: DryRunResult, step: NvccStep, context: WrapperContext
 def _can_split_steps(dryrun: DryRunResult) -> bool:
     words = (word for step in dryrun.plan.steps for word in step.argv)
     found = {match[1]: int(match[2]) for word in words if (match := _VERSION.fullmatch(word))}
-    return (found.get("MAJOR", 0), found.get("MINOR", 0)) >= _FIRST_PARALLEL
+    return (found.get("MAJOR", 0), found.get("MINOR", 0)) >= _FIRST_SPLIT_COMPILE
 
 
 def _step(dryrun: DryRunResult, number: int, step: NvccStep, *, parallel: bool) -> Step:
@@ -330,7 +332,7 @@ def _base_map(dryrun: DryRunResult, step: NvccStep) -> tuple[str, ...]:
     program = step.argv[0]
     if not dryrun.invocation.bases or not is_host_compiler(program):
         return ()
-    is_mapped = step.kind in _READING and is_gnu_compiler(program, dryrun.environment)
+    is_mapped = step.kind in _SOURCE_READERS and is_gnu_compiler(program, dryrun.environment)
     return PrefixMap(bases=dryrun.invocation.bases).gcc_flags if is_mapped else ()
 
 
@@ -354,14 +356,14 @@ def _file_label(step: NvccStep) -> str:
 
 
 class DryRunResult(NamedTuple):
-    """The steps of an invocation, and what follows from them.
+    """The steps of an invocation, and the plan to run them.
 
     Attributes:
         invocation: the call of the wrapper.
         folder: the private folder of all intermediate files.
         transcript: nvcc's steps, in its order.
         plan: the steps to run.
-        environment: of the steps.
+        environment: environment of the steps.
         numbered: intermediate files have numbers in their names, as without ``--keep``.
     """
 
@@ -424,7 +426,7 @@ class _Query(NamedTuple):
         relocatable = any("--device-c" in step.argv for step in transcript.steps)
 
         def seed(source: str) -> str:
-            # Below a base, names of units are the same in every checkout, also in relocatable code.
+            # Below a base, module ids are the same in every checkout, also in relocatable code.
             bases = (base for base in invocation.bases if source.startswith(f"{base}/"))
             place = next(bases, "/" if relocatable else invocation.cwd)
             flags = invocation.command.dryrun_argv
@@ -465,7 +467,7 @@ class _Query(NamedTuple):
         )
         done = self.runner.run(command)
         if done.returncode != 0 or done.stdout:
-            # nvcc refuses, or prints its version or help: its own words are the best.
+            # nvcc reports an error, or prints its version or help; no reason is added to that.
             raise FallBackToNvccError("")
         return parse_dryrun(
             done.stderr,
@@ -503,5 +505,5 @@ def _check_depfiles(transcript: Transcript) -> None:
 
 
 def _reason(error: TranscriptError) -> str:
-    # The first line has what wasn't understood; the command itself is long and nvcc's own.
+    # The first line has the unknown part; the rest is nvcc's long command.
     return str(error).partition("\n")[0].removesuffix(":")
