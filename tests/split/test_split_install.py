@@ -435,7 +435,7 @@ def test_an_address_is_installed(place: Place, sample: Sample) -> None:
     [
         ((), 2, "missing: NAME|DIR|URL"),
         (("http://127.0.0.1:1/simple/",), 2, "for an index, archsplit install NAME"),
-        (("no such/thing",), 2, "is not the name of a project"),
+        (("no such/thing",), 2, "is neither a project name nor an existing folder or wheel"),
         ((".",), 14, "has no wheel of a core for Python"),
     ],
 )
