@@ -1,4 +1,4 @@
-"""Identity of a core: its plugins, and the packs that a GPU needs."""
+"""Identity of a core: its plugins, and the device packs that a GPU needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Core(NamedTuple):
     needs: dict[str, list[str]] = {}  # noqa: RUF012 (never changed)
     """Of a split core: capability → the packs that such a GPU needs."""
     digests: dict[str, str] = {}  # noqa: RUF012 (never changed)
-    """Target → the SHA-256 of its library; {} where the core was not built with all of them."""
+    """Target → the SHA-256 of its plugin library; {} if not all were known to the build."""
 
     def plugins(self) -> tuple[tuple[str, str], ...]:
         """Return the folder of each plugin, and the distribution that has it."""
@@ -42,19 +42,19 @@ class Core(NamedTuple):
 
     @property
     def is_split(self) -> bool:
-        """Return True if the plugins are device packs, which the stub puts under the libraries."""
+        """Return True if the plugins are device packs, whose images the loader grafts."""
         return bool(self.packs)
 
     def packs_for(self, capability: str) -> tuple[str, ...]:
-        """Return the packs that a GPU needs; () where the core never had anything for it.
+        """Return the packs that a GPU needs; () if the core had no code for it.
 
-        GPUs that are newer than all that the core knows start with the newest PTX.
+        For GPUs that are newer than all that the core knows, these are the packs with PTX.
         """
         if capability in self.needs:
             return tuple(self.needs[capability])
         # Later GPUs run PTX; an older one that the core doesn't know has nothing.
         later = _version_key(capability) > max(map(_version_key, self.needs), default=(0,))
-        # Of a divided pack, all parts: `common_ptx`, and `shared_ptx`, which other packs require.
+        # With packs that others require (common, shared), PTX is in up to three packs.
         return tuple(name for name in self.packs if later and name.startswith(_PTX_PACKS))
 
 

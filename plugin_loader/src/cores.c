@@ -18,7 +18,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* A child has only one thread: the one that held the lock at the fork isn't there to unlock it.
- * What the lock guards is whole at every moment, because a core is listed when it is complete. */
+ * The list is valid at every moment, because a core is listed only when it is complete. */
 static void unlock_in_child(void) {
     static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     mutex = unlocked;
@@ -28,8 +28,8 @@ static void handle_forks(void) {
     os_at_fork(unlock_in_child);
 }
 
-/* The thread's error text is made now: where libraries are loaded at run time, its first use may
- * take the lock of ld.so, which the thread that waits for ours may hold. */
+/* Use the thread's error text before the lock: the first use of thread-local storage in a library
+ * that dlopen loaded may take ld.so's lock, which a thread that waits for ours may hold. */
 void cores_lock(void) {
     error_set("%s", "");
     pthread_once(&once, handle_forks);
@@ -45,7 +45,7 @@ char *core_real_folder(const char *folder) {
     char *table = path != NULL ? os_real_path(path) : NULL;
     size_t length = table != NULL ? strlen(table) : 0, name = sizeof ARCHSPLIT_TABLE_FILE;
     free(path);
-    /* A store that files are in by their digests has no folder of a core. */
+    /* In a store whose files are named by their digests, the real path is in no core's folder. */
     if (length > name && strcmp(table + length - name, "/" ARCHSPLIT_TABLE_FILE) == 0) {
         table[length - name] = '\0';
         return table;
@@ -61,7 +61,7 @@ static uint64_t stamp_below(const char *folder, const char *name) {
     return stamp;
 }
 
-/* A number that changes when the core or one of its packs is installed, upgraded or removed. */
+/* A hash of stats, which changes when the core or a pack is installed, upgraded or removed. */
 static uint64_t stamp_of(const struct core *core) {
     uint64_t stamp = stamp_below(core->folder, ARCHSPLIT_TABLE_FILE);
     for (uint32_t i = 0; i < core->packs.count; i++) {
@@ -82,7 +82,7 @@ void cores_destroy(struct core *core) {
     }
 }
 
-/* A core that is not listed yet; it takes `packs` over. The lock is not held: detection opens
+/* Make a core that is not listed yet; it owns `packs` then. The lock is not held: detection opens
  * NVML, and so waits for the lock of ld.so, which a thread that waits for ours may hold. */
 static archsplit_status make_core(const char *folder, struct pack_folders *packs,
                                   struct core **made) {
@@ -128,11 +128,11 @@ static bool is_current(const struct core *core, const struct pack_folders *packs
     return core != NULL && pack_folders_equal(&core->packs, packs) && core->stamp == stamp_of(core);
 }
 
-/* List a core, unless another thread was faster; `used` is the one that counts. */
+/* List a core, unless another thread has listed the same; `used` is the core to use. */
 static archsplit_status add_core(struct core *made, struct core **used) {
     struct core *older = find_core(made->folder);
     *used = made;
-    /* Tables, and not build ids: another host build with the same images has other addresses. */
+    /* The digests of tables differ if the addresses of wrappers do; the build ids may be equal. */
     if (older != NULL && memcmp(older->loader->table.head.digest, made->loader->table.head.digest,
                                 sizeof older->loader->table.head.digest) != 0) {
         *used = older;

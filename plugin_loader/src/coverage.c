@@ -4,7 +4,7 @@
 static void update_best(const struct device_state *state, const struct candidate *candidate,
                         const struct pack *pack, uint32_t number, struct capability capability,
                         archsplit_target *best) {
-    const archsplit_pack_container *container = pack_serving(pack, number);
+    const archsplit_pack_container *container = pack_find(pack, number);
     for (uint32_t i = 0; i < container->image_count; i++) {
         const archsplit_target *target = &pack_image(pack, container->first_image + i)->target;
         if (target_runs_on(target, capability) &&

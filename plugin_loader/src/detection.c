@@ -33,8 +33,8 @@ archsplit_status detection_check_setting(void) {
     return ARCHSPLIT_BAD_SETTING;
 }
 
-/* ARCHSPLIT_CAPABILITY stands for one GPU if none can be found. It takes no part in any check:
- * neither in what the driver is known to load, nor in which users' plugins are accepted. */
+/* ARCHSPLIT_CAPABILITY stands for one GPU if none can be found. It changes no check: neither what
+ * the driver can load, nor whose plugins are accepted. */
 static void detect_setting(struct machine *machine) {
     const char *setting = os_environment("ARCHSPLIT_CAPABILITY");
     struct capability capability;
@@ -69,8 +69,8 @@ static void trace_devices(const struct machine *machine) {
     }
 }
 
-/* Fill `machine` by the first reader that finds a GPU: NVML, the files of the kernel driver, those
- * of a Jetson, the setting. */
+/* Fill `machine` from the first source that has a GPU: NVML, /proc/driver/nvidia, a Jetson's device
+ * tree, ARCHSPLIT_CAPABILITY. */
 static void detect(struct machine *machine) {
     if (!nvml_detect(machine)) {
         procfs_detect(machine);
@@ -89,7 +89,7 @@ static void detect(struct machine *machine) {
     trace_devices(machine);
 }
 
-/* The state after full detection, or without a device; NULL without memory. */
+/* The state after full detection, or without devices if none are wanted; NULL without memory. */
 static struct device_state *detect_fully(const archsplit_loader *loader, bool devices) {
     struct device_state *state = state_create(loader);
     if (state != NULL && devices) {
@@ -104,9 +104,9 @@ static struct device_state *detect_fully(const archsplit_loader *loader, bool de
     return state;
 }
 
-/* True if asking NVML couldn't change what is loaded. procfs named GPUs of one capability, and the
- * oldest CUDA version that the driver can have: machine code for that version would also be chosen
- * for a newer driver. */
+/* True if a query to NVML couldn't change what is loaded: all GPUs have one capability, and machine
+ * code serves all that it needs. procfs gives the oldest CUDA version that the driver can have;
+ * code that is chosen for that version would also be chosen for a newer one. */
 static bool needs_no_nvml(const struct device_state *state) {
     for (uint32_t i = 0; i < state->loader->count; i++) {
         if (state->verdicts[i].verdict == ARCHSPLIT_DRIVER_TOO_OLD) {
@@ -122,7 +122,7 @@ static struct device_state *detect_quickly(const archsplit_loader *loader) {
     bool is_enough = state != NULL && procfs_detect_exact(&state->machine) &&
                      state_judge(state) == ARCHSPLIT_OK && needs_no_nvml(state);
     if (is_enough) {
-        trace("/proc/driver/nvidia is enough to load by");
+        trace("/proc/driver/nvidia is enough: NVML is not asked");
         trace_devices(&state->machine);
     } else {
         state_destroy(state);

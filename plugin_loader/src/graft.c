@@ -4,10 +4,10 @@
  *
  * A wrapper is only changed in the stub's constructor, which runs in the same dlopen as the
  * constructors that register the wrapper. CUDA doesn't define when it reads a registered wrapper,
- * and has no function that reports it: a later change could come too late, without a sign of it.
- * So each wrapper of a library is changed in that call, also one without code: it gets an empty
- * container of the loader. A call for the same library then finds no wrapper as ld.so left it, and
- * changes none. A pack that arrives later is reported as late, and a new process has it. */
+ * and has no function that reports it: a later change could come too late, without an error. So
+ * each wrapper of a library is changed in that call, also one without code: it gets an empty
+ * container of the loader. A second call for the library finds no wrapper that points at its own
+ * empty container, and changes none. A pack that is installed later counts as late. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ enum { ALIGNMENT = 64 };
 /* Containers that are built in memory: from the images of several packs, for a machine with several
  * GPUs; or from images that the driver can't read as they are. */
 struct merged {
-    uint8_t *memory; /* NULL while it is only measured */
+    uint8_t *memory; /* NULL while only the size is computed */
     size_t size;
 };
 
@@ -42,9 +42,10 @@ static bool has_wanted(const struct pack *pack, const archsplit_pack_container *
     return false;
 }
 
+/* True if a pack has the container with all wanted targets, see coverage.h. */
 static bool has_all_wanted(const struct candidate *candidate, uint32_t number,
                            const struct wanted *wanted) {
-    const archsplit_pack_container *container = pack_serving(&candidate->pack, number);
+    const archsplit_pack_container *container = pack_find(&candidate->pack, number);
     bool all = container->offset != 0;
     for (uint32_t i = 0; all && i < wanted->count; i++) {
         all = has_wanted(&candidate->pack, container, &wanted->targets[i]);
@@ -52,7 +53,7 @@ static bool has_all_wanted(const struct candidate *candidate, uint32_t number,
     return all;
 }
 
-/* The one pack that has all that a container needs, or NULL. */
+/* A pack with all wanted images, or NULL; the only such pack if the GPUs are unknown. */
 static struct candidate *sole_pack(const struct device_state *state, uint32_t number,
                                    const struct wanted *wanted) {
     struct candidate *sole = NULL;
@@ -72,8 +73,7 @@ static struct candidate *sole_pack(const struct device_state *state, uint32_t nu
     return sole;
 }
 
-/* The next image in the order of the container that was split: the one with the lowest number that
- * is not below `number`, whichever pack has it. */
+/* The wanted image of all packs with the lowest number that is not below `number`, or NULL. */
 static const archsplit_pack_image *next_image(const struct device_state *state, uint32_t container,
                                               const struct wanted *wanted, uint32_t number,
                                               struct candidate **holder) {
@@ -83,7 +83,7 @@ static const archsplit_pack_image *next_image(const struct device_state *state, 
         if (!state_accepts(state, i)) {
             continue;
         }
-        const archsplit_pack_container *from = pack_serving(&candidate->pack, container);
+        const archsplit_pack_container *from = pack_find(&candidate->pack, container);
         for (uint32_t j = 0; j < from->image_count; j++) {
             const archsplit_pack_image *image = pack_image(&candidate->pack, from->first_image + j);
             if (image->number >= number && (next == NULL || image->number < next->number) &&
@@ -144,8 +144,7 @@ static archsplit_status set_targets(const struct device_state *state, const stru
     for (uint32_t i = 0; i < state->loader->count; i++) {
         const struct candidate *candidate = &state->loader->candidates[i];
         bool counts = sole == NULL ? state_accepts(state, i) : candidate == sole;
-        const archsplit_pack_container *from =
-            counts ? pack_serving(&candidate->pack, number) : NULL;
+        const archsplit_pack_container *from = counts ? pack_find(&candidate->pack, number) : NULL;
         for (uint32_t j = 0; counts && j < from->image_count; j++) {
             const archsplit_target *target =
                 &pack_image(&candidate->pack, from->first_image + j)->target;
@@ -161,7 +160,7 @@ static archsplit_status set_targets(const struct device_state *state, const stru
 
 /* A container as it lies in the one pack that has all of it. */
 static archsplit_status map_container(struct candidate *sole, uint32_t number, uint8_t **place) {
-    const archsplit_pack_container *container = pack_serving(&sole->pack, number);
+    const archsplit_pack_container *container = pack_find(&sole->pack, number);
     archsplit_status status = candidate_map(sole);
     if (status == ARCHSPLIT_OK &&
         !pack_is_header(sole->pack.bytes + container->offset, container->size)) {
@@ -177,7 +176,7 @@ static archsplit_status map_container(struct candidate *sole, uint32_t number, u
 }
 
 /* Find the code of one container, and set its targets. `place` is NULL if there is none, or if
- * its images are only measured. */
+ * only the size of its images is computed. */
 static archsplit_status find_code(const struct device_state *state, uint32_t number,
                                   const struct wanted *wanted, struct merged *merged,
                                   struct grafted_container *grafted, uint8_t **place) {
@@ -193,8 +192,9 @@ static archsplit_status find_code(const struct device_state *state, uint32_t num
     return status;
 }
 
-/* Serve one container. The first pass measures `merged`, and serves the containers that need no
- * merging; the second pass serves the others, which stay failed if it can't run. */
+/* Point one container's wrapper at its code. The first pass computes the size of `merged`, and
+ * leaves containers to merge FAILED; the second pass, for which there may be no memory, serves
+ * these. */
 static archsplit_status serve(const struct device_state *state, uint32_t number,
                               const struct os_object *object, struct merged *merged,
                               struct grafted_container *grafted) {
@@ -202,7 +202,7 @@ static archsplit_status serve(const struct device_state *state, uint32_t number,
     uint64_t *pointer = object_pointer(object, row->wrapper);
     grafted->wrapper = object->base + row->wrapper;
     if (pointer != NULL && grafted->data != 0 && *pointer == grafted->data) {
-        return ARCHSPLIT_OK; /* by the first pass, or an earlier call: CUDA may have read it */
+        return ARCHSPLIT_OK; /* by an earlier pass or call; CUDA may have read it */
     }
     grafted->data = 0;
     if (pointer == NULL || *pointer != object->base + row->address) {
@@ -233,9 +233,9 @@ static archsplit_status serve(const struct device_state *state, uint32_t number,
 static archsplit_status serve_all(const struct device_state *state, const struct os_object *object,
                                   struct merged *merged, struct grafted_library *grafted) {
     archsplit_status status = ARCHSPLIT_OK;
-    for (uint32_t i = 0; i < grafted->count; i++) {
+    for (uint32_t i = 0; i < grafted->container_count; i++) {
         archsplit_status one =
-            serve(state, grafted->first + i, object, merged, &grafted->containers[i]);
+            serve(state, grafted->first_container + i, object, merged, &grafted->containers[i]);
         status = one != ARCHSPLIT_OK ? one : status;
     }
     return status;
@@ -243,7 +243,7 @@ static archsplit_status serve_all(const struct device_state *state, const struct
 
 /* Point the wrappers that found no code at empty containers of the loader. */
 static void point_at_empty(const struct os_object *object, struct grafted_library *grafted) {
-    for (uint32_t i = 0; i < grafted->count; i++) {
+    for (uint32_t i = 0; i < grafted->container_count; i++) {
         struct grafted_container *each = &grafted->containers[i];
         uint64_t *pointer = object_pointer(object, each->wrapper - object->base);
         if (each->data == 0 && each->state != ARCHSPLIT_GRAFT_UNMATCHED && pointer != NULL) {
@@ -268,7 +268,7 @@ static archsplit_status graft_library(const struct device_state *state,
         return ARCHSPLIT_NO_MEMORY;
     }
     status = serve_all(state, object, &merged, grafted);
-    os_seal(merged.memory, size);
+    os_protect(merged.memory, size);
     return status;
 }
 
@@ -284,12 +284,13 @@ static archsplit_status graft_object(const struct core *core, const archsplit_pa
     grafted->is_loaded = true;
     *unmatched += grafted_count(grafted, ARCHSPLIT_GRAFT_UNMATCHED);
     trace("%s: %u of %u containers served, %u unmatched", grafted->name,
-          grafted_count(grafted, ARCHSPLIT_GRAFT_SERVED), grafted->count,
+          grafted_count(grafted, ARCHSPLIT_GRAFT_SERVED), grafted->container_count,
           grafted_count(grafted, ARCHSPLIT_GRAFT_UNMATCHED));
     return status;
 }
 
-static archsplit_status graft_row(const struct core *core, const archsplit_pack_library *library,
+/* Graft each loaded library that needs the stub. */
+static archsplit_status graft_all(const struct core *core, const archsplit_pack_library *library,
                                   const char *stub) {
     struct os_object *objects;
     size_t count = os_objects(&objects);
@@ -316,7 +317,7 @@ static archsplit_status graft_stub(const struct core *core, const char *stub) {
     const struct pack *table = &core->loader->table;
     for (uint32_t i = 0; i < table->head.library_count; i++) {
         if (pack_is_stub(table, pack_library(table, i), stub)) {
-            return graft_row(core, pack_library(table, i), stub);
+            return graft_all(core, pack_library(table, i), stub);
         }
     }
     error_set("%s is not a stub of a library of %s %s", stub, core->loader->identity.package,

@@ -1,8 +1,8 @@
-/* Two parts: the list, and reports on this process, which are about the code that each loaded
- * library got, whatever lies on the disk now.
+/* Two parts: the list of grafted libraries, and reports on the code that each loaded library got,
+ * which may differ from the packs that are installed now.
  *
- * A row counts for a loaded library only if a wrapper of that library still points where the row
- * has it. Libraries can be closed, and another one may have the address then. */
+ * An entry belongs to a loaded library only if a wrapper of the library still points at the address
+ * in the entry: after dlclose, another library may have the same load address. */
 #define _POSIX_C_SOURCE 200809L /* strndup */
 
 #include "grafted_libraries.h"
@@ -45,8 +45,8 @@ static struct grafted_library *create(const char *folder, const struct pack *tab
         library->name = strndup(texts + row->name_offset, row->name_length);
         library->stub = strndup(texts + row->stub_offset, row->stub_length);
         library->base = base;
-        library->first = row->first_container;
-        library->count = row->container_count;
+        library->first_container = row->first_container;
+        library->container_count = row->container_count;
     }
     if (library == NULL || !library->folder || !library->name || !library->stub) {
         destroy(library);
@@ -84,7 +84,7 @@ bool grafted_set_targets(struct grafted_container *container, const archsplit_ta
 
 uint32_t grafted_count(const struct grafted_library *library, archsplit_graft_state state) {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < library->count; i++) {
+    for (uint32_t i = 0; i < library->container_count; i++) {
         count += library->containers[i].state == state ? 1 : 0;
     }
     return count;
@@ -112,18 +112,18 @@ static bool describe(const char *folder, uint32_t index, archsplit_grafted *graf
         if (!library->is_loaded || strcmp(library->folder, folder) != 0) {
             continue;
         }
-        if (index < library->count) {
+        if (index < library->container_count) {
             const struct grafted_container *found = &library->containers[index];
             *grafted = (archsplit_grafted){sizeof *grafted, (uint32_t)found->state, library->name,
                                            index,           found->target_count,    found->targets};
             return true;
         }
-        index -= library->count;
+        index -= library->container_count;
     }
     return false;
 }
 
-/* The search for libraries that are loaded, but whose stub didn't call. */
+/* The loaded library of a stub; `is_ungrafted` if the stub's constructor didn't graft it. */
 struct stub_lookup {
     const char *folder;
     const char *stub;
@@ -132,10 +132,10 @@ struct stub_lookup {
     bool is_ungrafted;
 };
 
-/* True if a library is this object, and not of one that was at its address before. */
+/* True if the entry is this object's, and not an earlier one's at the same load address. */
 static bool is_grafted(const struct os_object *object, const struct grafted_library *library) {
     bool is_changed = false;
-    for (uint32_t i = 0; library != NULL && i < library->count; i++) {
+    for (uint32_t i = 0; library != NULL && i < library->container_count; i++) {
         const struct grafted_container *each = &library->containers[i];
         uint64_t *pointer = object_pointer(object, each->wrapper - object->base);
         if (each->data != 0 && pointer != NULL && *pointer == each->data) {
@@ -157,8 +157,8 @@ static bool look_up_object(const struct os_object *object, void *context) {
     return lookup->is_ungrafted;
 }
 
-/* Count the containers of one library: as they are in this process where it is loaded, else as the
- * packs at hand would serve them. */
+/* Count the containers of one library: as they are in this process if it is loaded, else as the
+ * installed packs would serve them. */
 static void count_library(const struct device_state *state, const archsplit_pack_library *library,
                           const struct stub_lookup *lookup, struct capability capability,
                           archsplit_service *service) {

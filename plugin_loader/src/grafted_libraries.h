@@ -1,4 +1,4 @@
-/* The libraries of this process that were grafted. A row stays for the life of the process, and the
+/* The list of the libraries of this process that were grafted. An entry is never removed, and the
  * caller holds the lock of cores.c. */
 #ifndef ARCHSPLIT_GRAFTED_LIBRARIES_H
 #define ARCHSPLIT_GRAFTED_LIBRARIES_H
@@ -9,7 +9,7 @@ struct grafted_container {
     archsplit_graft_state state;
     uint64_t wrapper; /* its address in the process */
     uint64_t data;    /* the address that the wrapper points at; 0 if it was not changed */
-    uint64_t empty[CONTAINER_HEADER / sizeof(uint64_t)];
+    uint64_t empty[CONTAINER_HEADER / sizeof(uint64_t)]; /* a container without images */
     uint32_t target_count;
     archsplit_target *targets; /* of its images that the driver can load */
 };
@@ -17,18 +17,18 @@ struct grafted_container {
 struct grafted_library {
     struct grafted_library *next;
     char *folder; /* of the core */
-    char *name;   /* its place in the core's wheel */
+    char *name;   /* its path in the core's wheel */
     char *stub;
     uint64_t base; /* load address */
     bool is_loaded;
-    uint32_t first;
-    uint32_t count;
+    uint32_t first_container; /* number in the core's table */
+    uint32_t container_count;
     struct grafted_container containers[];
 };
 
-/* The row of a library, made at the first call; NULL without memory. */
+/* The entry of a library, whose row is in the core's table; made at the first call, or NULL. */
 struct grafted_library *grafted_get(const char *folder, const struct pack *table,
-                                    const archsplit_pack_library *library, uint64_t base);
+                                    const archsplit_pack_library *row, uint64_t base);
 
 /* Copy the targets of a container; false without memory. */
 bool grafted_set_targets(struct grafted_container *container, const archsplit_target *targets,

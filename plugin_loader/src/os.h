@@ -50,13 +50,13 @@ bool os_is_usable(const char *path);
 /* Map a whole file, to be read and shared by all processes; NULL sets the error text. */
 const uint8_t *os_map(const struct os_file *file);
 void os_unmap(const uint8_t *bytes, uint64_t size);
-/* Memory of our own, and making it as unchangeable as a mapped file; NULL sets the error text. */
+/* Get writable memory, and make it read-only (mprotect); NULL sets the error text. */
 uint8_t *os_reserve(size_t size);
-void os_seal(uint8_t *memory, size_t size);
+void os_protect(uint8_t *memory, size_t size);
 
-/* True if this process may do what its user may not, or anything. */
+/* True if this process has more rights than its user, or is root's. */
 bool os_privileged(void);
-/* True if this process has more rights than the user who started it, as a setuid program has. */
+/* True in secure-execution mode (AT_SECURE): a setuid program has more rights than its user. */
 bool os_elevated(void);
 /* The user with whose rights this process runs. */
 uint32_t os_user(void);

@@ -37,7 +37,7 @@ uint8_t *os_reserve(size_t size) {
     return memory;
 }
 
-void os_seal(uint8_t *memory, size_t size) {
+void os_protect(uint8_t *memory, size_t size) {
     mprotect(memory, size, PROT_READ);
 }
 

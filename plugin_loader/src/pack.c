@@ -28,7 +28,7 @@ const archsplit_pack_image *pack_image(const struct pack *pack, uint32_t number)
 
 #define NO_ROW UINT32_MAX /* an enumerator would be no int */
 
-const archsplit_pack_container *pack_serving(const struct pack *pack, uint32_t number) {
+const archsplit_pack_container *pack_find(const struct pack *pack, uint32_t number) {
     static const archsplit_pack_container nothing = {0};
     uint32_t row = pack->rows != NULL ? pack->rows[number] : number;
     return row != NO_ROW ? pack_container(pack, row) : &nothing;
@@ -424,7 +424,7 @@ static archsplit_verdict find_rows(struct pack *pack, const struct pack *table) 
 archsplit_verdict pack_match(struct pack *pack, const struct pack *table) {
     archsplit_verdict verdict = find_rows(pack, table);
     for (uint32_t i = 0; verdict == ARCHSPLIT_ACCEPTED && i < table->head.container_count; i++) {
-        verdict = match_images(pack, pack_serving(pack, i), table, pack_container(table, i));
+        verdict = match_images(pack, pack_find(pack, i), table, pack_container(table, i));
     }
     return verdict;
 }

@@ -18,9 +18,9 @@ const archsplit_pack_library *pack_library(const struct pack *pack, uint32_t num
 const archsplit_pack_container *pack_container(const struct pack *pack, uint32_t number);
 const archsplit_pack_image *pack_image(const struct pack *pack, uint32_t number);
 
-/* The pack's row for a container of the core, by its number in the core's table; an empty row where
- * the pack has none. */
-const archsplit_pack_container *pack_serving(const struct pack *pack, uint32_t number);
+/* The pack's container that matches the core's container of this number in the table; an empty one
+ * if the pack has none. */
+const archsplit_pack_container *pack_find(const struct pack *pack, uint32_t number);
 
 /* True if a library of the pack has this stub. */
 bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library, const char *stub);

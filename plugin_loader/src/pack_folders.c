@@ -1,10 +1,9 @@
-/* In this order: beside the core's own files; beside the core as ld.so found its stub, and as the
- * library that needs the stub has it, both with their links (an environment of links has packs that
- * lie elsewhere); along Python's search path, whose entries with a <package>_plugins are the
- * portions of that namespace package. archsplit_loader/_folders.py has the same order.
- *
- * A process with more rights than its user looks only beside the core: all other folders are
- * chosen by who starts it. */
+/* A site is a folder of packages, such as site-packages: the core is in <site>/<package>/<loader>,
+ * and packs are in <site>/<package>_plugins. The sites are found by these paths, in this order: the
+ * core's real path; the path of the stub, and the RPATH of each library that needs the stub, both
+ * with their links (if an environment consists of links, packs may be beside the links); Python's
+ * search path. archsplit_loader/_folders.py has the same order. In secure-execution mode (setuid
+ * programs), only the first is used: the user who starts the program chooses the others. */
 #define _POSIX_C_SOURCE 200809L /* strndup */
 
 #include "pack_folders.h"
@@ -20,13 +19,13 @@
 
 struct search {
     struct pack_folders *packs;
-    const char *core; /* its folder without links */
-    const char *tail; /* of it: package and folder, with the slash before them */
+    const char *core; /* the core's folder without links */
+    const char *tail; /* the end of `core`: /<package>/<loader> */
     const char *stub;
     archsplit_status status;
 };
 
-/* True if a folder has plugins and is not in the list yet, perhaps behind a link. */
+/* True if a folder has plugins and is not in the list yet, also not by another path. */
 static bool is_new(const struct pack_folders *packs, const char *folder) {
     char below[4096];
     int length = snprintf(below, sizeof below, "%s/cuda", folder);
@@ -50,7 +49,7 @@ static archsplit_status append(struct pack_folders *packs, char *folder) {
     return ARCHSPLIT_OK;
 }
 
-/* Add the plugins' folder of one site folder. The first one, beside the core, is always listed. */
+/* Add the plugins' folder of a site. The first one, beside the core, is always listed. */
 static void add_site(struct search *search, const char *site, size_t length) {
     struct pack_folders *packs = search->packs;
     bool ends = length > 0 && site[length - 1] == '/';
@@ -68,8 +67,8 @@ static void add_site(struct search *search, const char *site, size_t length) {
     }
 }
 
-/* Shorten an absolute path by its dots and double slashes. A ".." removes the name before it, even
- * if that is a link: the path through the links is what is wanted. */
+/* Remove ".", ".." and double slashes from an absolute path. A ".." removes the name before it,
+ * even if that is a link: links are not resolved. */
 static void normalize(char *path) {
     char *end = path;
     for (const char *at = path; *at != '\0';) {
@@ -88,8 +87,8 @@ static void normalize(char *path) {
     *end = '\0';
 }
 
-/* Add the site of a core's folder, if the folder is called as the core's own is. Another one, as a
- * folder of links to stubs, has no packs beside it. */
+/* Add the site of a core's folder, if its path ends with the core's <package>/<loader>. Another
+ * one, such as a folder of links to stubs, has no packs beside it. */
 static void add_core(struct search *search, const char *start, size_t length, const char *rest) {
     size_t size = length + strlen(rest) + 1, tail = strlen(search->tail);
     char *folder = malloc(size);
@@ -106,7 +105,7 @@ static void add_core(struct search *search, const char *start, size_t length, co
     free(folder);
 }
 
-/* What ld.so puts in place of a path's beginning: the length of the word, or 0. */
+/* The length of $ORIGIN or ${ORIGIN}, the library's folder, at an entry's start; 0 without it. */
 static size_t origin_length(const char *entry) {
     static const char *const words[] = {"$ORIGIN", "${ORIGIN}"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -155,8 +154,8 @@ static void visit_objects(struct search *search,
     free(objects);
 }
 
-/* The working folder is on the search path only because a program runs there: who can write into it
- * shall not choose the device code. */
+/* The working folder is left out: it is on the search path only because a program runs there, and
+ * users who can write into it must not choose the device code. */
 static bool visit_python(const char *entry, void *context) {
     struct search *search = context;
     if (*entry == '/' && !os_same_place(entry, ".")) {
