@@ -1,4 +1,4 @@
-"""The notes of a build, for tests."""
+"""Notes of a build, for tests."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_a_part_built_at_once_with_another_lists_its_wheels_too(
     out, notes = tmp_path / "out", BuildNotes()
 
     class Other(LockedFolder):
-        """The other build had the folder, and has put its wheels into it."""
+        """Lock that is free once the other build's wheels are in the folder."""
 
         def __enter__(self) -> None:
             for path in parts[1].iterdir():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from archsplit.cli import nvcc
 from archsplit.cli.main import main
 from archsplit.errors import ToolNotFoundError
 from archsplit.wheels.filename import WheelName
@@ -268,3 +269,16 @@ def test_errors_of_the_compiler_wrapper_name_the_program(
     )
     assert done.returncode == ToolNotFoundError.exit_code
     assert done.stderr.startswith("archsplit: error: no nvcc; tried\n  --nvcc: /no/nvcc")
+
+
+def test_launcher_without_options_has_the_defaults_of_argparse() -> None:
+    without = nvcc._parse_options_variable("")
+    # An option that changes nothing, so that the parser is built.
+    parsed = vars(nvcc._parse_options_variable("--nvcc N"))
+    names = {name for name in vars(type(without)) if not name.startswith("_")}
+    assert {name for name in parsed if not name.startswith("remote")} == names
+    names.remove("nvcc")
+    assert {name: getattr(without, name) for name in names} == {
+        name: parsed[name] for name in names
+    }
+    assert parsed["remote"] is None

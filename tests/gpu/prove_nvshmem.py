@@ -42,7 +42,7 @@ WORLD = 0
 
 
 class Nvshmem:
-    """One GPU's part, with a source and a target on the symmetric heap."""
+    """A GPU's part, with a source and a target on the symmetric heap."""
 
     def __init__(self, library: str, rank: int, ranks: int, meeting: Path) -> None:
         driver = ctypes.CDLL("libcuda.so.1")

@@ -60,7 +60,7 @@ def store(workbench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Spl
 def look(
     workbench: Workbench, *path: Path, python: str = sys.executable, **more: str
 ) -> tuple[str, list[str], list[str]]:
-    """The code in the library, the folders that were searched, and the verdicts."""
+    """Code in the library, the folders that were searched, and the verdicts."""
     child = workbench.environment("9.0") | {
         "PYTHONPATH": os.pathsep.join(map(str, path)),
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -137,7 +137,7 @@ def _launch() -> int:
 
 def _end(code: int) -> NoReturn:
     """End without Python's orderly end, which would be a fifth of a hit's time."""
-    atexit._run_exitfuncs()  # noqa: SLF001 - there is no other name for it
+    atexit._run_exitfuncs()  # noqa: SLF001 - it has no public name
     sys.stdout.flush()
     os._exit(code)
 

@@ -1,4 +1,4 @@
-"""The files that a compilation reads, found as compilers find them; and its unlisted inputs.
+"""Files that a compilation reads, found as compilers find them; and its unlisted inputs.
 
 In: a row of a manifest, with digests of files and programs. Out: whether all are unchanged, and
 whether no new file would be read in place of one.

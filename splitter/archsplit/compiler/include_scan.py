@@ -1,4 +1,4 @@
-"""The files that a compilation has read, as a row of its manifest.
+"""Files that a compilation has read, as a row of its manifest.
 
 In: the names of included files, the tools, and preprocessed texts. Out: a row with digests, and
 with every name under which a new file would be read in place of one of these. Where inputs can't be

@@ -191,7 +191,7 @@ class PooledRunner(NamedTuple):
 
 
 class WrapperContext(NamedTuple):
-    """The programs, streams and settings that a compilation works with.
+    """Programs, streams and settings that a compilation works with.
 
     Attributes:
         runner: starts programs.

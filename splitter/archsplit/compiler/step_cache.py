@@ -143,7 +143,7 @@ def _output_name(path: Path, key: StepKey) -> str:
 
 
 class StepEvent(NamedTuple):
-    """The result of a lookup: the step's name, its target or "", and a line for the user."""
+    """Result of a lookup: the step's name, its target or "", and a line for the user."""
 
     step: str
     target: str

@@ -124,7 +124,7 @@ def _search_files(reply: str, search: str, cwd: str) -> Iterable[str]:
 
 
 class ToolIdentities:
-    """The identities of programs, each determined once in a process.
+    """Identities of programs, each determined once in a process.
 
     Args:
         runner: starts programs.

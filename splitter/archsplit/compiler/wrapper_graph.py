@@ -356,7 +356,7 @@ def _file_label(step: NvccStep) -> str:
 
 
 class DryRunResult(NamedTuple):
-    """The steps of an invocation, and the plan to run them.
+    """Steps of an invocation, and the plan to run them.
 
     Attributes:
         invocation: the call of the wrapper.
