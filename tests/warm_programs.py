@@ -8,6 +8,7 @@ that start itself, of signals and of what is imported start a new interpreter.
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import resource
@@ -161,6 +162,8 @@ def _file_mask() -> int:
 
 
 def _run(start: _Start, printed: Sequence[str]) -> None:
+    # What the server has imported is not looked at, and so its memory isn't copied.
+    gc.freeze()
     os.setsid()
     for number, path in enumerate([os.devnull, *printed]):
         flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND
