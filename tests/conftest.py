@@ -27,6 +27,7 @@ from archsplit.nvcc.toolkit import (
 )
 from archsplit.system.process import SubprocessRunner
 from compiled_samples import Samples, make_samples
+from known_tools import remember_tools
 from made_once import made_once
 from small_toolkit import make_small_toolkit
 from warm_programs import run_where_warm
@@ -165,8 +166,9 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _warm_programs() -> Iterator[None]:
+def _warm_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fork pip, twine and auditwheel where archsplit runs in the test's own process."""
+    remember_tools(made_once(tmp_path_factory, "known-tools", lambda folder: folder))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SubprocessRunner, "run", run_where_warm)
         yield

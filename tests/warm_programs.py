@@ -28,6 +28,7 @@ from unittest.mock import patch
 
 from archsplit.errors import ToolFailedError
 from archsplit.system.process import CompletedProcess, SubprocessRunner
+from known_tools import FOLDERS, remember_tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,6 +64,7 @@ class _Start:
     folder: str
     environment: Mapping[str, str]
     mask: int
+    tools: tuple[Path, ...]
     limits: tuple[tuple[int, tuple[int, int]], ...]
 
 
@@ -85,6 +87,7 @@ def run_warm(
         folder=str(cwd),
         environment=dict(env),
         mask=_file_mask(),
+        tools=tuple(FOLDERS) if ":" in program else (),
         limits=tuple((each, resource.getrlimit(each)) for each in _LIMITS),
     )
     with TemporaryDirectory() as folder:
@@ -177,6 +180,8 @@ def _run(start: _Start, printed: Sequence[str]) -> None:
     os.environ.clear()
     os.environ.update(start.environment)
     os.umask(start.mask)
+    for tools in start.tools:
+        remember_tools(tools)
     for each, limit in start.limits:
         resource.setrlimit(each, limit)
     folders = start.environment.get("PYTHONPATH", "").split(os.pathsep)
