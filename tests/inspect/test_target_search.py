@@ -15,6 +15,7 @@ from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage, classify_coverage, is_code, selected_images
 from archsplit.devicecode.stats import SizeLimits, limit_findings
 from archsplit.formats.fatbin import EntryKind
+from archsplit.inspect.advice_report import advice_text
 from archsplit.inspect.advise import AdviceRequest, advise, plugin_sizes
 from archsplit.inspect.sizes import device_usage
 from archsplit.inspect.target_search import (
@@ -23,7 +24,6 @@ from archsplit.inspect.target_search import (
     release_costs,
     search_targets,
 )
-from archsplit.inspect.text import advice_text
 from target_lists import parse_targets
 
 if TYPE_CHECKING:

@@ -48,8 +48,8 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Compare lists of targets, and print the best."""
+    from archsplit.inspect.advice_report import advice_json, advice_text
     from archsplit.inspect.advise import AdviceRequest
-    from archsplit.inspect.text import advice_json, advice_text
 
     arguments.subject = find_subject(arguments.subject, places(arguments), console)
     users = _users(arguments.gpus)

@@ -63,6 +63,11 @@ class Coverage(enum.Enum):
     NONE = "none"
     """No code that runs: launches fail."""
 
+    @property
+    def words(self) -> str:
+        """Coverage in reports, as in ``older minor``."""
+        return {"ptx": "PTX", "none": "not at all"}.get(self.value, self.value.replace("_", " "))
+
 
 def classify_coverage(target: Target | None, capability: Capability) -> Coverage:
     """Return the coverage of a device that takes ``target``; None stands for no code."""

@@ -102,18 +102,23 @@ class Advice:
         return "\n".join(lines) + "\n"
 
     def split_arguments(self, subject: str) -> tuple[str, ...]:
-        """Return the command that splits for these targets; () without a fat wheel."""
-        if self.best is None or self.costs.is_release or not subject.endswith(".whl"):
+        """Return the ``archsplit split`` command for these targets; () without a fat wheel."""
+        if not (names := self._names) or not subject.endswith(".whl"):
             return ()
-        names = ",".join(map(str, self.best.targets))
         return ("archsplit", "split", subject, "--targets", names, "--out", "split")
 
     def slim_arguments(self, subject: str) -> tuple[str, ...]:
         """Return the ``archsplit slim`` command for these targets; () if nothing can be slimmed."""
-        if self.best is None or self.costs.is_release or self.costs.is_split:
+        if not (names := self._names) or self.costs.is_split:
             return ()
-        names = ",".join(map(str, self.best.targets))
         return ("archsplit", "slim", subject, "--keep", names, "--keep-ptx", "none")
+
+    @property
+    def _names(self) -> str:
+        """Targets of the best list for a command; "" for a build, which has a recipe."""
+        if self.best is None or self.costs.is_release:
+            return ""
+        return ",".join(map(str, self.best.targets))
 
 
 def advise(

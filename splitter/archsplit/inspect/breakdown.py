@@ -1,6 +1,7 @@
-"""Numbers of all views: device code by target, and files for compilers and tests; pure.
+"""Sums that all reports show: device code by target, and files for compilers and tests; pure.
 
-Each GPU generation has one color. A machine that only runs programs seldom reads headers, static
+In go the rows of an inventory, or paths with sizes; out come `BreakdownPart` and `OtherFiles`. Each
+GPU generation has one color. A machine that only runs programs seldom reads headers, static
 libraries and profilers. They are not device code in libraries, so `archsplit slim` leaves them. A
 name decides, and nothing is opened: a compiler at run time (NVRTC, Triton) may need the headers.
 """
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 REST_COLOR = "#c9ccd1"
-"""Color of bytes that are no device code."""
+"""Color of bytes that are not device code."""
 
 OTHER_COLOR = "#6a5669"
 """Color of device code without a target."""
@@ -72,7 +73,7 @@ class BreakdownPart:
 
     Attributes:
         label: the target, or the kind of code without one.
-        kind: SASS, PTX, …; empty for bytes that are no device code.
+        kind: SASS, PTX, …; empty for bytes that are not device code.
         note: the place, unless the code is registered at run time.
         count: images.
         compressions: of the images, sorted.

@@ -122,7 +122,9 @@ def render_page(
     # A page of few words explains those only.
     words = f"{headline} {body}".lower()
     rows = (
-        f"<dt>{n}</dt><dd>{escape(text)}</dd>" for n, text in terms.items() if n.lower() in words
+        f"<dt>{term}</dt><dd>{escape(text)}</dd>"
+        for term, text in terms.items()
+        if term.lower() in words
     )
     return Template(_asset("page.html")).substitute(
         policy=policy,
@@ -436,7 +438,7 @@ def _code_table(inventory: Inventory) -> str:
     """Return a row for each file and target, and one for all other bytes."""
     found = [(file.path, part) for file in inventory.files for part in breakdown(file.rows())]
     found.sort(key=lambda one: -one[1].weight)
-    rows = [_code_row(path, part, is_live=not part.note) for path, part in found]
+    rows = [_code_row(path, part) for path, part in found]
     parts = breakdown(inventory.rows())
     rest = remaining_part(inventory.size, parts)
     # Members that can't hold device code were not unpacked: only their download is known.
@@ -448,8 +450,8 @@ def _code_table(inventory: Inventory) -> str:
     return render_table("one row for each file and target", heads, rows, style="sortable filtered")
 
 
-def _code_row(path: str, part: BreakdownPart, *, is_live: bool) -> str:
-    live = ' data-live="1"' if is_live else ""
+def _code_row(path: str, part: BreakdownPart) -> str:
+    live = "" if part.note else ' data-live="1"'
     row = f' data-target="{escape(part.label)}"{live}' if part.count else ""
     kind = " ".join(filter(None, (part.kind, part.note)))
     download = "" if part.wheel_bytes is None else size_cell(part.wheel_bytes)

@@ -185,9 +185,9 @@ def _form(path: str) -> Form | None:
     try:
         return file_form(path)
     except OSError:
-        # Once more, for the message.
+        # Only now: a `Path` for each of 100,000 files would take longer than their reads.
         with input_errors(Path(path)):
-            return file_form(path)
+            raise
 
 
 def _wheel_or_problem(
@@ -304,10 +304,10 @@ def _check_build(file: File, path: Path, build: str) -> File:
 
 
 def _build_id(path: Path) -> str | None:
-    window = open_file(path)
-    if _form(str(path)) is Form.DEVICE_PACK:
+    window, form = open_file(path), _form(str(path))
+    if form is Form.DEVICE_PACK:
         return read_pack(window).descriptor.build_id.hex()
-    descriptor = read_descriptor(Elf(window)) if _form(str(path)) is Form.ELF else None
+    descriptor = read_descriptor(Elf(window)) if form is Form.ELF else None
     return None if descriptor is None else descriptor.build_id.hex()
 
 

@@ -1,7 +1,8 @@
-"""Result of an inspection in other forms than text: JSON (schema 1), Markdown.
+"""Reports of ``inspect`` and ``diff`` for programs and web pages: JSON (schema 1), Markdown.
 
-Keys of the JSON are only ever added. ``problem`` is present where there is one, ``kernels`` if they
-were requested. The Markdown tables are for the summaries of CI jobs and for pull requests.
+In goes what `archsplit.inspect.text` shows on a terminal; out comes text. Keys of the JSON are only
+ever added. ``problem`` is present where there is one, ``kernels`` if they were requested. The
+Markdown tables are for the summaries of CI jobs and for pull requests.
 """
 
 from __future__ import annotations

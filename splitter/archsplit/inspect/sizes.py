@@ -102,14 +102,14 @@ class CodeGroup:
         self.containers = self.other = 0
         self.sizes: Counter[Target] = Counter()
         self.packed: Counter[Target] = Counter()
-        self._packed: set[tuple[int | None, ...]] = set()
+        self._seen: set[tuple[int | None, ...]] = set()
 
     def add(self, unit: Unit, file: File | None) -> None:
         """Add a container; ``file`` has the estimate of its images as zstd frames."""
         self.containers += 1
         content = (unit.checksum, *(image.file_bytes for image in unit.images))
-        is_copy = unit.checksum is not None and content in self._packed
-        self._packed.add(content)
+        is_copy = unit.checksum is not None and content in self._seen
+        self._seen.add(content)
         for image in unit.images:
             if image.target is None or not is_code(image):
                 self.other += image.weight

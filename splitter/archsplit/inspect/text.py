@@ -1,31 +1,24 @@
-"""Reports on a terminal: inventories, growth and advice, as tables with bars.
+"""Reports of ``inspect`` and ``diff`` on a terminal, as tables with bars.
 
-In go records; out come renderables for rich, and the JSON of advice (schema 1: keys are only ever
-added).
+In go an inventory and the code that each GPU uses of it, or the growth between two inventories; out
+come renderables for rich.
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.bar import Bar
 from rich.text import Text
 
-from archsplit.arch.compat import GPU_BY_CAPABILITY, capability_text
-from archsplit.arch.target import CodeKind
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.devicecode.kernels import find_demangler, readable_name
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage
 from archsplit.devicecode.stats import template_changes
-from archsplit.inspect.breakdown import (
-    breakdown,
-    remaining_part,
-    share_text,
-    summarize,
-)
+from archsplit.inspect.breakdown import breakdown, remaining_part, share_text, summarize
 from archsplit.inspect.sizes import answer_text
 from archsplit.system.terminal import BAR, Column, FittingTable, name_column, word_column
 from archsplit.system.units import change_text, count_text, size_text, size_texts
@@ -38,17 +31,9 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Capability
     from archsplit.devicecode.model import Inventory, KernelRow
     from archsplit.devicecode.stats import Growth, SizeChange
-    from archsplit.inspect.advise import Advice, TargetListEffect
     from archsplit.inspect.breakdown import BreakdownPart
     from archsplit.inspect.sizes import DeviceUsage
-    from archsplit.inspect.target_search import Proposal
 
-COVERAGE_WORDS = {
-    Coverage.NATIVE: "native",
-    Coverage.OLDER_MINOR: "older minor",
-    Coverage.PTX: "PTX",
-    Coverage.NONE: "not at all",
-}
 _USED, _UNUSED = "green", "bright_black"
 # The terminal's own 16 colors: its user has chosen them to be seen on its background.
 _ANSI = ("cyan", "magenta", "yellow", "blue", "green", "red")
@@ -57,15 +42,6 @@ _NOTABLE = 0.01
 """Least share of all bytes for which files of another kind are named."""
 _MAX_NAME = 240
 """Letters of a kernel's name."""
-ADVICE_SCHEMA = 1
-
-ADVICE_WORDS = {
-    Coverage.NATIVE: "native",
-    Coverage.OLDER_MINOR: "an older minor's code",
-    Coverage.PTX: "PTX",
-    Coverage.NONE: "nothing",
-}
-_MAX_UNKNOWN = 5
 
 
 def inventory_text(
@@ -123,9 +99,9 @@ def _rank(usage: DeviceUsage, required: Capability | None) -> tuple[bool, int, b
     return usage.capability == required, count, not (gpu and gpu.embedded), usage.used
 
 
-def next_commands(inventory: Inventory, sizes: Iterable[DeviceUsage]) -> Iterator[str]:
+def next_commands(inventory: Inventory, usages: Iterable[DeviceUsage]) -> Iterator[str]:
     """Yield the commands that leave out what the GPUs never use."""
-    gpus = [one for one in sizes if one.used and one.unused]
+    gpus = [one for one in usages if one.used and one.unused]
     if not gpus or Path(inventory.path).is_dir():
         return
     # An installed package has a name and no path.
@@ -136,30 +112,30 @@ def next_commands(inventory: Inventory, sizes: Iterable[DeviceUsage]) -> Iterato
         yield f"next: archsplit split {path} --out split"
 
 
-def _three_sizes(inventory: Inventory, sizes: DeviceUsage) -> FittingTable:
+def _three_sizes(inventory: Inventory, usage: DeviceUsage) -> FittingTable:
     """Return bars on one scale: today's bytes, slimmed, and core with pack."""
     table = FittingTable((name_column(""), BAR, Column(heading=""), word_column("", rank=2)))
     what = "download" if inventory.is_wheel else "today"
-    newer = f"{size_text(sizes.newer_ptx)} of it is PTX for newer GPUs" if sizes.newer_ptx else ""
-    rows = [(what, inventory.size, ""), ("slim", sizes.slimmed, newer)]
-    if sizes.core is not None and sizes.pack is not None:
-        core, pack = size_texts((sizes.core, sizes.pack))
+    newer = f"{size_text(usage.newer_ptx)} of it is PTX for newer GPUs" if usage.newer_ptx else ""
+    rows = [(what, inventory.size, ""), ("slim", usage.slimmed, newer)]
+    if usage.core is not None and usage.pack is not None:
+        core, pack = size_texts((usage.core, usage.pack))
         note = f"core {core} + pack {pack}, estimated"
-        rows.append(("split", sizes.core + sizes.pack, note))
+        rows.append(("split", usage.core + usage.pack, note))
     for name, size, note in rows:
         bar = Bar(inventory.size, 0, size, color=_USED, bgcolor=_UNUSED)
         table.add_row(name, bar, size_text(size), note)
     return table
 
 
-def _parts(inventory: Inventory, sizes: DeviceUsage) -> str:
+def _parts(inventory: Inventory, usage: DeviceUsage) -> str:
     parts = {
-        "used": sizes.used,
-        "for other GPUs": sizes.unused,
-        "link code": sizes.link_code,
-        "not device code": sizes.other,
+        "used": usage.used,
+        "for other GPUs": usage.unused,
+        "link code": usage.link_code,
+        "not device code": usage.other,
         # A GPU takes each image once.
-        "copies in other packs": inventory.size - sizes.whole,
+        "copies in other packs": inventory.size - usage.whole,
     }
     texts = zip(parts, size_texts(parts.values()), strict=True)
     words = " + ".join(f"{text} {name}" for name, text in texts if parts[name])
@@ -202,10 +178,10 @@ def other_files_text(inventory: Inventory) -> str:
     )
 
 
-def _is_run(inventory: Inventory, devices: Iterable[DeviceUsage]) -> bool:
+def _is_run(inventory: Inventory, usages: Iterable[DeviceUsage]) -> bool:
     """Return True if a GPU may run it as it is: an object or static library is linked first."""
     places = {row.place for row in inventory.rows()}
-    return bool(places - {Place.RELOCATABLE}) or any(usage.used for usage in devices)
+    return bool(places - {Place.RELOCATABLE}) or any(usage.used for usage in usages)
 
 
 def growth_text(growth: Growth) -> Iterator[RenderableType]:
@@ -217,59 +193,6 @@ def growth_text(growth: Growth) -> Iterator[RenderableType]:
         templates = template_changes(growth.kernels)
         yield from ("", _changes(templates[:_MAX_SHOWN], "machine code"))
         yield from _more(len(templates), "templates of kernels that changed")
-
-
-def advice_text(advice: Advice, *, subject: str) -> Iterator[RenderableType]:
-    """Yield the output of ``archsplit advise``.
-
-    Args:
-        advice: to show.
-        subject: as the user named it, for commands.
-    """
-    yield _headline(advice)
-    yield from _unknown_gpus(advice)
-    yield from ("", _lists(advice))
-    yield from ("", _gpu_effects(advice))
-    if advice.best is not None:
-        if warning := newer_gpus_warning(advice):
-            yield f"warning: {warning}"
-        yield f"\n# {summarize_proposal(advice)}\n{advice.snippet()}"
-    for arguments in (advice.split_arguments(subject), advice.slim_arguments(subject)):
-        if arguments:
-            yield shlex.join(arguments)
-
-
-def newer_gpus_warning(advice: Advice) -> str:
-    """Return the warning about a proposal without PTX; "" if there is nothing to warn about."""
-    if advice.best is None or any(one.kind is CodeKind.PTX for one in advice.best.targets):
-        return ""
-    return "the list has no PTX: GPUs newer than all of it find no code, and need a new release"
-
-
-def advice_json(advice: Advice, *, subject: str) -> str:
-    """Return the output of ``archsplit advise --json``."""
-    costs, best = advice.costs, advice.best
-    content = {
-        "schema": ADVICE_SCHEMA,
-        "subject": subject,
-        "unit": "wheel_bytes" if costs.in_download else "file_bytes",
-        "size": costs.size,
-        "fixed": costs.fixed,
-        "targets": {str(target): size for target, size in costs.sizes.items()},
-        "budget": advice.request.budget,
-        "everything": _proposal_json(advice.proposals.everything),
-        "front": [_proposal_json(proposal) for proposal in advice.proposals.front],
-        "best": None if best is None else _proposal_json(best),
-        "gpus": [_effect_json(advice, effect) for effect in advice.effects],
-        "unknown": [
-            {"gpu": row.gpu, "share": row.share, "line": row.line}
-            for row in advice.users.unknown_gpus
-        ],
-        "policy": advice.snippet(),
-        "slim": list(advice.slim_arguments(subject)),
-        "split": list(advice.split_arguments(subject)),
-    }
-    return json.dumps(content, indent=2)
 
 
 def _targets(inventory: Inventory) -> FittingTable:
@@ -347,7 +270,7 @@ def _files(inventory: Inventory) -> FittingTable:
     return table
 
 
-def _devices(devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
+def _devices(usages: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
     """Yield a table with a bar for each GPU: the part of device code that it can use."""
     table = FittingTable(
         (
@@ -360,42 +283,40 @@ def _devices(devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
             word_column("takes", rank=3),
         )
     )
-    served = [device for device in devices if device.used]
-    for device in served:
+    served = [usage for usage in usages if usage.used]
+    for usage in served:
         table.add_row(
-            f"{device.capability} {product_text(device)}",
-            Bar(device.device_code, 0, device.used, color=_USED, bgcolor=_UNUSED),
-            size_text(device.used),
-            share_text(device.used, device.device_code),
-            size_text(device.unused),
-            coverage_text(device),
-            " ".join(map(str, device.targets)),
+            f"{usage.capability} {product_text(usage)}",
+            Bar(usage.device_code, 0, usage.used, color=_USED, bgcolor=_UNUSED),
+            size_text(usage.used),
+            share_text(usage.used, usage.device_code),
+            size_text(usage.unused),
+            coverage_text(usage),
+            " ".join(map(str, usage.targets)),
         )
     if served:
         yield table
     # GPUs without code would fill the table with empty rows.
-    if unserved := unserved_text(devices):
+    if unserved := unserved_text(usages):
         yield unserved
 
 
-def unserved_text(sizes: Iterable[DeviceUsage]) -> str:
+def unserved_text(usages: Iterable[DeviceUsage]) -> str:
     """Return a sentence on the GPUs without code; empty if there are none."""
-    names = ", ".join(str(one.capability) for one in sizes if not one.used)
+    names = ", ".join(str(one.capability) for one in usages if not one.used)
     return f"nothing in it runs on: {names}" if names else ""
 
 
-def coverage_text(device: DeviceUsage) -> str:
+def coverage_text(usage: DeviceUsage) -> str:
     """Return the number of containers by coverage: ``65 native``."""
     return ", ".join(
-        f"{count} {COVERAGE_WORDS[coverage]}"
-        for coverage, count in device.containers.items()
-        if count
+        f"{count} {coverage.words}" for coverage, count in usage.containers.items() if count
     )
 
 
-def product_text(device: DeviceUsage) -> str:
+def product_text(usage: DeviceUsage) -> str:
     """Return the product names of a capability: ``H100, H200``; empty for an unknown one."""
-    known = GPU_BY_CAPABILITY.get(device.capability)
+    known = GPU_BY_CAPABILITY.get(usage.capability)
     return "" if known is None else known.display
 
 
@@ -448,120 +369,3 @@ def _changes(changes: tuple[SizeChange, ...], what: str, *, summed: bool = False
         old, new = sum(one.old for one in changes), sum(one.new for one in changes)
         table.add_row("together", size_text(old), size_text(new), change_text(new - old), "")
     return table
-
-
-def _proposal_json(proposal: Proposal) -> dict[str, Any]:
-    return {
-        "targets": [str(target) for target in proposal.targets],
-        "size": proposal.size,
-        "machine_code": proposal.machine_code,
-        "served": proposal.served,
-    }
-
-
-def _effect_json(advice: Advice, effect: TargetListEffect) -> dict[str, Any]:
-    return {
-        "capability": str(effect.capability),
-        "share": effect.share,
-        "names": list(advice.users.gpus.get(effect.capability, ())),
-        "before": effect.before.value,
-        # Without a proposal there is nothing that a GPU could run after it.
-        "after": None if advice.best is None else effect.after.value,
-        "plugin": effect.plugin,
-        "gaps": effect.gaps,
-    }
-
-
-def _headline(advice: Advice) -> str:
-    costs = advice.costs
-    what = "to download" if costs.in_download else "in all"
-    kind = "is the core" if costs.is_release else "is not device code and always stays"
-    return f"{costs.name}: {size_text(costs.size)} {what}; {size_text(costs.fixed)} {kind}"
-
-
-def _unknown_gpus(advice: Advice) -> Iterator[str]:
-    unknown = sorted(advice.users.unknown_gpus, key=lambda row: -row.share)
-    if unknown:
-        shown = ", ".join(
-            f"{row.gpu} (line {row.line}, {percent_text(row.share)})"
-            for row in unknown[:_MAX_UNKNOWN]
-        )
-        more = len(unknown) - _MAX_UNKNOWN
-        share = percent_text(advice.users.unknown_share)
-        yield (
-            f"{share} of the table are GPUs whose capability isn't known; they are not counted:"
-            f" {shown}{f' and {more} more' if more > 0 else ''}"
-        )
-
-
-def _lists(advice: Advice) -> FittingTable:
-    """Return the lists of targets that no smaller one equals."""
-    table = FittingTable(
-        (
-            name_column("targets"),
-            Column(heading="size"),
-            Column(heading="machine code"),
-            Column(heading="and PTX"),
-            word_column(""),
-        )
-    )
-    for proposal in advice.proposals.front:
-        note = "<- proposed" if proposal == advice.best else _fit(advice, proposal)
-        _add(table, proposal, note)
-    _add(table, advice.proposals.everything, "everything")
-    return table
-
-
-def _fit(advice: Advice, proposal: Proposal) -> str:
-    budget = advice.request.budget
-    return "" if budget is None or proposal.size <= budget else "over the budget"
-
-
-def _add(table: FittingTable, proposal: Proposal, note: str) -> None:
-    table.add_row(
-        " ".join(map(str, proposal.targets)),
-        size_text(proposal.size),
-        percent_text(proposal.machine_code),
-        percent_text(proposal.served),
-        note,
-    )
-
-
-def _gpu_effects(advice: Advice) -> FittingTable:
-    """Return the code that each GPU of the users runs."""
-    table = FittingTable(
-        (
-            name_column("GPU"),
-            Column(heading="users"),
-            word_column("of everything"),
-            word_column("of the proposal" if advice.best else ""),
-            Column(heading="its own plugin", rank=1),
-        )
-    )
-    for effect in advice.effects:
-        before = ADVICE_WORDS[effect.before]
-        # A GPU that runs nothing at all has gaps everywhere.
-        if effect.gaps and effect.before is not Coverage.NONE:
-            before += f"; nothing in {count_text(effect.gaps, 'container')}"
-        after = ADVICE_WORDS[effect.after] if advice.best else ""
-        users, plugin = percent_text(effect.share), size_text(effect.plugin)
-        table.add_row(capability_text(effect.capability), users, before, after, plugin)
-    return table
-
-
-def summarize_proposal(advice: Advice) -> str:
-    """Return the size and the users of the best list; empty without one."""
-    best = advice.best
-    if best is None:
-        return ""
-    sizes = f"{size_text(best.size)} of {size_text(advice.costs.size)}"
-    compiling, without = best.served - best.machine_code, 1 - best.served
-    return (
-        f"{sizes}; {percent_text(best.machine_code)} of the users run machine code,"
-        f" {percent_text(compiling)} PTX, {percent_text(without)} nothing"
-    )
-
-
-def percent_text(share: float) -> str:
-    """Return ``12.5 %``."""
-    return f"{100 * abs(share):.1f} %"

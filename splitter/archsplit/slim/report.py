@@ -254,15 +254,6 @@ def _read_record(text: bytes) -> tuple[str, bool] | None:
         return None
 
 
-_COVERAGE_TEXT = {
-    Coverage.NATIVE: "native",
-    Coverage.OLDER_MINOR: "older minor",
-    Coverage.PTX: "PTX",
-    Coverage.NONE: "not at all",
-}
-"""The words of ``archsplit inspect``."""
-
-
 def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableType]:
     """Yield the output of ``archsplit slim``."""
     yield report.choice
@@ -363,9 +354,7 @@ def _effects(effects: tuple[CoverageChange, ...], requested: Iterable[Capability
         effect = changed[capability]
         before, after = (
             ", ".join(
-                f"{side[coverage]} {_COVERAGE_TEXT[coverage]}"
-                for coverage in Coverage
-                if coverage in side
+                f"{side[coverage]} {coverage.words}" for coverage in Coverage if coverage in side
             )
             for side in (effect.before, effect.after)
         )
