@@ -130,11 +130,11 @@ def test_pointers_packed_or_not_are_the_same(samples: Samples, packing: str) -> 
     assert table is not None
     address = {symbol.name: symbol.value for symbol in section_symbols(elf, table)}
     many = address["many"]
-    pointers = list(read_pointers(elf, Dynamic(elf), many, many + 8 * 200))
+    pointers = list(read_pointers(elf, Dynamic(elf), range(many, many + 8 * 200)))
     assert [(pointer.address - many) // 8 for pointer in pointers] == [*range(150), 199]
     assert {pointer.value for pointer in pointers} == {address["x"]}
     is_packed = packing.startswith("pack")
     assert {pointer.record is None for pointer in pointers} == {is_packed}
     assert (Tag.RELR in Dynamic(elf).values) == is_packed
-    everywhere, elsewhere = (0, 1 << 64), range(address["x"] + 1, address["x"] + 2)
-    assert not list(read_pointers(elf, Dynamic(elf), *everywhere, values=elsewhere))
+    elsewhere = range(address["x"] + 1, address["x"] + 2)
+    assert not list(read_pointers(elf, Dynamic(elf), values=elsewhere))

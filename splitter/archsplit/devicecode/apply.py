@@ -78,9 +78,7 @@ def _moves(before: ContainerHolder, after: ContainerHolder) -> dict[int, int]:
     """Return the containers' new addresses by their old ones."""
     # Containers keep their order, which `_image_findings` compares.
     return {
-        old_section.address + old.offset - old_section.offset: new_section.address
-        + new.offset
-        - new_section.offset
+        old_section.address_at(old.offset): new_section.address_at(new.offset)
         for (old_section, old), (new_section, new) in zip(
             before.containers(), after.containers(), strict=False
         )

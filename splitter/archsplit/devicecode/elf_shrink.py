@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.devicecode.edits import Edit, NewBytes, ZeroBytes, overwrite
 from archsplit.errors import BinaryFormatError
@@ -33,7 +33,7 @@ from archsplit.formats.elf import PROGRAM_HEADER, FileType, Machine, SectionType
 from archsplit.formats.elf_dynamic import SYMBOL, Dynamic, read_pointers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from archsplit.devicecode.edits import FilteredContainer
     from archsplit.formats.elf import Elf, Section, Segment
@@ -46,7 +46,6 @@ _SEGMENTS_OFFSET_AT, _SECTIONS_OFFSET_AT, _SEGMENT_COUNT_AT = 32, 40, 56
 _ROW_SIZE, _OFFSET_IN_ROW, _SIZE_IN_ROW = 64, 24, 32
 _ADDEND_AT = 16  # r_addend in Elf64_Rela
 _VALUE_AT = 8  # st_value in Elf64_Sym
-_ADDRESS_END = 1 << 64
 _SYMBOL_TABLES = {SectionType.SYMBOLS, SectionType.DYNAMIC_SYMBOLS}
 
 PAGE_SIZES: Mapping[int, int] = {Machine.X86_64: 0x1000, Machine.AARCH64: 0x10000}
@@ -78,7 +77,7 @@ def shrink_elf(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit,
     page = _page_size(elf)
     spaces = [
         FreedSpace(compaction=compact_section(section, of_section), page=page)
-        for section, of_section in _group_by_section(containers)
+        for section, of_section in _group_by_section(containers).items()
         # A section without a change keeps its bytes and needs no cut.
         if any(filtered.is_changed for filtered in of_section)
     ]
@@ -104,22 +103,13 @@ def _page_size(elf: Elf) -> int:
 
 
 def _group_by_section(
-    containers: Sequence[FilteredContainer],
-) -> Iterator[tuple[Section, tuple[FilteredContainer, ...]]]:
-    sections = {
-        filtered.section.index: filtered.section
-        for filtered in containers
-        if filtered.section is not None
-    }
-    for index, section in sections.items():
-        yield (
-            section,
-            tuple(
-                filtered
-                for filtered in containers
-                if filtered.section and filtered.section.index == index
-            ),
-        )
+    containers: Iterable[FilteredContainer],
+) -> dict[Section, list[FilteredContainer]]:
+    groups: dict[Section, list[FilteredContainer]] = {}
+    for filtered in containers:
+        if filtered.section is not None:
+            groups.setdefault(filtered.section, []).append(filtered)
+    return groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +206,7 @@ def _reserve_header_table(elf: Elf, spaces: list[FreedSpace]) -> list[FreedSpace
     largest = max(spaces, key=lambda space: space.saved)
     # Each cut makes two segments of one.
     size = (elf.header.segment_count + cuts) * PROGRAM_HEADER.size
-    reserved = FreedSpace(compaction=largest.compaction, page=largest.page, reserved=size)
+    reserved = replace(largest, reserved=size)
     # The table itself may use up the last page that would be saved.
     if not reserved.saved:
         raise NotShrinkableError(f"{source}: less than a page would be freed")
@@ -229,7 +219,7 @@ def _layout_edits(elf: Elf, spaces: Sequence[FreedSpace], page: int) -> Iterator
     # In the mapped part: dl_iterate_phdr and the loader read the table from memory.
     table = HeaderTable(
         offset=shift_offset(table_space.free, cuts),
-        address=table_space.section.address + table_space.free - table_space.section.offset,
+        address=table_space.section.address_at(table_space.free),
     )
     rows = build_program_headers(elf, cuts, page=page, table=table)
     for space in spaces:
@@ -266,21 +256,17 @@ class Compaction:
     """
 
     section: Section
-    containers: tuple[FilteredContainer, ...] = field(repr=False)
+    containers: Sequence[FilteredContainer] = field(repr=False)
     addresses: Mapping[int, int] = field(repr=False)
     size: int
 
-    def contains(self, address: int) -> bool:
-        """Return True if an address lies in the old section."""
-        return self.section.address <= address < self.section.address + self.section.size
 
-
-def compact_section(section: Section, containers: tuple[FilteredContainer, ...]) -> Compaction:
+def compact_section(section: Section, containers: Sequence[FilteredContainer]) -> Compaction:
     """Place a section's containers back to back, and return their new addresses."""
     addresses, size = {}, 0
     for filtered in containers:
         # Keyed by address, because pointers and symbols have addresses.
-        addresses[section.address + filtered.start - section.offset] = section.address + size
+        addresses[section.address_at(filtered.start)] = section.address + size
         size += filtered.size
     return Compaction(section=section, containers=containers, addresses=addresses, size=size)
 
@@ -294,9 +280,7 @@ def relocate_section(elf: Elf, compaction: Compaction) -> Iterator[Edit]:
         BinaryFormatError: the relocations or symbol tables are damaged.
     """
     reached = set()
-    section = compaction.section
-    values = range(section.address, section.address + section.size)
-    for pointer in read_pointers(elf, Dynamic(elf), 0, _ADDRESS_END, values=values):
+    for pointer in read_pointers(elf, Dynamic(elf), values=compaction.section.addresses):
         new = _new_address(elf, compaction, pointer.value, "a pointer")
         reached.add(pointer.value)
         yield from _pointer_edits(elf, pointer.address, pointer.record, pointer.value, new)
@@ -333,7 +317,7 @@ def _symbol_edits(elf: Elf, compaction: Compaction, table: Section) -> Iterator[
     content = elf.content(table)
     for number, row in enumerate(content.records(SYMBOL, "symbols")):
         _, _, _, section_index, value, _ = row
-        if section_index == compaction.section.index and compaction.contains(value):
+        if section_index == compaction.section.index and value in compaction.section.addresses:
             # Other libraries read exported symbols; a local symbol is only for debuggers.
             if table.type == SectionType.DYNAMIC_SYMBOLS:
                 _new_address(elf, compaction, value, "an exported symbol")
@@ -351,9 +335,8 @@ class HeaderTable:
     address: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramHeader:
-    """A program header, with the fields of the gABI in its order."""
+class ProgramHeader(NamedTuple):
+    """A program header: a tuple of the gABI's fields, in its order."""
 
     type: int
     flags: int
@@ -366,27 +349,13 @@ class ProgramHeader:
 
     def placed(self, *, offset: int, address: int, size: int) -> ProgramHeader:
         """Return the header of the same segment in another place."""
-        return replace(
-            self,
-            offset=offset,
-            address=address,
-            physical=address,
-            file_size=size,
-            memory_size=size,
+        return self._replace(
+            offset=offset, address=address, physical=address, file_size=size, memory_size=size
         )
 
     def pack(self) -> bytes:
         """Return the bytes of the header in the table."""
-        return PROGRAM_HEADER.pack(
-            self.type,
-            self.flags,
-            self.offset,
-            self.address,
-            self.physical,
-            self.file_size,
-            self.memory_size,
-            self.alignment,
-        )
+        return PROGRAM_HEADER.pack(*self)
 
 
 def shift_offset(offset: int, cuts: Sequence[Cut]) -> int:
@@ -405,18 +374,15 @@ def read_program_headers(elf: Elf) -> list[ProgramHeader]:
     size = elf.header.segment_count * PROGRAM_HEADER.size
     table = elf.window.part(start, size, "program headers")
     # Read here, not by `Elf`, because p_paddr must be kept too.
-    return [
-        ProgramHeader(**dict(zip(ProgramHeader.__slots__, row, strict=True)))
-        for row in table.records(PROGRAM_HEADER, "program headers")
-    ]
+    return list(map(ProgramHeader._make, table.records(PROGRAM_HEADER, "program headers")))
 
 
 def build_program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: HeaderTable) -> bytes:
     """Return the new table of program headers, which will be placed at ``table``."""
     old = read_program_headers(elf)
     new = [part for row in old for part in _split_segment(row, cuts, page)]
-    count = len(new) * PROGRAM_HEADER.size
-    return b"".join(_update_table_header(row, table, count).pack() for row in new)
+    size = len(new) * PROGRAM_HEADER.size
+    return b"".join(_update_table_header(row, table, size).pack() for row in new)
 
 
 def _split_segment(row: ProgramHeader, cuts: Sequence[Cut], page: int) -> Iterator[ProgramHeader]:
@@ -445,9 +411,7 @@ def _segment_part(
     if row.type == SegmentType.LOAD and (row.address + skipped - offset) % max(alignment, 1):
         # glibc before 2.35 refuses a segment that isn't aligned in the file as it is in memory.
         alignment = page
-    return ProgramHeader(
-        type=row.type,
-        flags=row.flags,
+    return row._replace(
         offset=offset,
         address=row.address + skipped,
         # p_paddr means nothing for libraries; it may have any value, so it may overflow.

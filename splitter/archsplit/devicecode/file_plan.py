@@ -159,16 +159,10 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
     containers = tuple(
         container for part in container_holders(window) for container in part.read(edit)
     )
-    edits: tuple[Edit, ...] = ()
-    note = None
-    if any(filtered.is_changed for filtered in containers):
-        try:
-            # All or nothing: a file whose second section can't be cut isn't shrunk in its first one
-            # either.
-            edits = _shrink_edits(window, form, containers) if edit.mode is EditMode.SHRINK else ()
-        except NotShrinkableError as obstacle:
-            note = str(obstacle).removeprefix(f"{window.source}: ")
-        edits = edits or zero_in_place(containers)
+    edits, note = zero_in_place(containers), None
+    # Without a change in a container there is nothing to cut.
+    if edits and edit.mode is EditMode.SHRINK:
+        edits, note = shrink_or_zero(window, form, containers)
     unregistered = _unregistered(window, form, edit.selection)
     zeroes, digest = edit.zeroes_unregistered, None
     if zeroes is None:
@@ -212,6 +206,22 @@ def _unregistered(
             release_pages(window)
             passed = 0
     return tuple(found)
+
+
+def shrink_or_zero(
+    window: Window, form: Form | None, containers: tuple[FilteredContainer, ...]
+) -> tuple[tuple[Edit, ...], str | None]:
+    """Return the edits that shrink a file, or zero its images, and then the reason for that.
+
+    Raises:
+        BinaryFormatError: the file is damaged.
+    """
+    try:
+        # All or nothing: a file whose second section can't be cut isn't shrunk in its first one
+        # either.
+        return _shrink_edits(window, form, containers), None
+    except NotShrinkableError as obstacle:
+        return zero_in_place(containers), str(obstacle).removeprefix(f"{window.source}: ")
 
 
 def _shrink_edits(

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _WORD = Struct("<Q")
 _ADDEND_AT, _VALUE_AT = 16, 8  # r_addend in Elf64_Rela, st_value in Elf64_Sym
 _ALLOCATED, _THREAD_LOCAL = 2, 0x400  # SHF_ALLOC, SHF_TLS
-_ADDRESS_END = 1 << 64
 _SYMBOL_TABLES = {SectionType.SYMBOLS, SectionType.DYNAMIC_SYMBOLS}
 
 
@@ -162,8 +161,7 @@ def planned_words(before: Elf, moves: Mapping[int, int]) -> dict[int, bytes]:
         section = before.section(name)
         if section is None:
             continue
-        values = range(section.address, section.address + section.size)
-        for pointer in read_pointers(before, dynamic, 0, _ADDRESS_END, values=values):
+        for pointer in read_pointers(before, dynamic, values=section.addresses):
             new = _WORD.pack(moves.get(pointer.value, pointer.value))
             if pointer.record is not None:
                 words[pointer.record + _ADDEND_AT] = new
@@ -183,7 +181,4 @@ def _symbol_words(
     content = elf.content(table)
     for number, row in enumerate(content.records(SYMBOL, "symbols")):
         if row[3] == section.index and row[4] in moves:
-            yield (
-                content.start + number * SYMBOL.size + _VALUE_AT,
-                _WORD.pack(moves[row[4]]),
-            )
+            yield content.start + number * SYMBOL.size + _VALUE_AT, _WORD.pack(moves[row[4]])

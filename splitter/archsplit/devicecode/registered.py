@@ -69,6 +69,11 @@ class RegisteredContainer:
     is_input: bool = False
 
     @property
+    def address(self) -> int:
+        """Address of the container, relative to the load address."""
+        return self.section.address_at(self.container.offset)
+
+    @property
     def is_unused(self) -> bool:
         """True if a GPU without code in it misses nothing."""
         one = filter_container(self.container, self.entries, self.entries, section=self.section)
@@ -101,9 +106,8 @@ def registered_containers(elf: Elf) -> tuple[RegisteredContainer, ...]:
 
 def wrapper_addresses(elf: Elf) -> range:
     """Return the address of each wrapper by its number, relative to the load address."""
-    section = next(section for section in elf.sections() if section.name == WRAPPER_SECTION)
-    # Relative to the load address, because addresses of a library begin at 0.
-    return range(section.address, section.address + section.size, _WRAPPER_SIZE)
+    section = elf.section(WRAPPER_SECTION)
+    return range(0) if section is None else section.addresses[::_WRAPPER_SIZE]
 
 
 def unmovable_reason(containers: tuple[RegisteredContainer, ...]) -> str:
@@ -149,10 +153,10 @@ def _classify(
 
 def _fixed_wrappers(elf: Elf) -> str:
     """Return the reason why wrappers can't be changed after loading, or ""."""
-    section = next((section for section in elf.sections() if section.name == WRAPPER_SECTION), None)
+    section = elf.section(WRAPPER_SECTION)
     if section is None:
         return "no wrappers point at them"
-    first, last = section.address, section.address + section.size
+    first, last = section.addresses.start, section.addresses.stop
     enclosing = {
         segment.type: segment
         for segment in elf.segments
@@ -170,8 +174,8 @@ def container_images(registered: RegisteredContainer) -> tuple[PackImage, ...]:
     images = []
     for number, entry in enumerate(registered.entries):
         content = registered.container.body.at(entry.offset, entry.size, "image")
+        # Not an error: `_classify` passes only containers that have nothing but code.
         assert entry.target is not None, "only code moves"
-        # `assert`, not an error: `_classify` passes only containers that have nothing but code.
         images.append(
             PackImage(
                 number=number,

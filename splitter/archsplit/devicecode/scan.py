@@ -610,7 +610,7 @@ class ContainerSearch:
         addresses = {address + _POINTER_AT for address in self._wrapper_addresses(elf)}
         if not addresses:
             return
-        pointers = read_pointers(elf, Dynamic(elf), min(addresses), max(addresses) + 1)
+        pointers = read_pointers(elf, Dynamic(elf), range(min(addresses), max(addresses) + 1))
         # The pointer in the file may be 0: the loader writes it by the relocation.
         values = {pointer.address: pointer.value for pointer in pointers}
         for address in addresses & values.keys():

@@ -134,6 +134,15 @@ class Section(NamedTuple):
     info: int
     alignment: int
 
+    @property
+    def addresses(self) -> range:
+        """Addresses of the section's bytes."""
+        return range(self.address, self.address + self.size)
+
+    def address_at(self, offset: int) -> int:
+        """Return the address of the byte at an offset of the file."""
+        return self.address + offset - self.offset
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:

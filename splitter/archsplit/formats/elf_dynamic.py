@@ -40,7 +40,7 @@ _ADDRESS = Struct("<Q")
 # R_X86_64_RELATIVE and R_AARCH64_RELATIVE; CUDA has no other host machines.
 _RELATIVE: Mapping[int, int] = {Machine.X86_64: 8, Machine.AARCH64: 1027}
 _POINTER_SIZE = 8
-_ALL_VALUES = range(-(1 << 63), 1 << 64)
+_EVERYWHERE = range(-(1 << 63), 1 << 64)
 _BITMAP_BITS = 63
 _INIT_FIRST = 0x20
 
@@ -272,14 +272,14 @@ def _count_gnu_hash(table: Window) -> int:
 
 
 def read_pointers(
-    elf: Elf, dynamic: Dynamic, low: int, high: int, *, values: range = _ALL_VALUES
+    elf: Elf, dynamic: Dynamic, addresses: range = _EVERYWHERE, *, values: range = _EVERYWHERE
 ) -> Iterator[Pointer]:
-    """Return the RELATIVE and RELR pointers at addresses from ``low`` to below ``high``.
+    """Return the RELATIVE and RELR pointers at some addresses.
 
     Args:
         elf: the file.
         dynamic: its dynamic section.
-        low, high: the addresses of the pointers.
+        addresses: the addresses of the pointers.
         values: the addresses that they lead to.
 
     Raises:
@@ -287,11 +287,11 @@ def read_pointers(
     """
     # Both tables may be there. All 7,287 wrappers of the public wheels that were measured have
     # RELA; RELR comes with the linker's option `-z pack-relative-relocs`.
-    yield from _rela_pointers(elf, dynamic, range(low, high), values)
+    yield from _rela_pointers(elf, dynamic, addresses, values)
     table = dynamic.table(Tag.RELR, Tag.RELRSZ, "DT_RELR")
     words = (word for (word,) in table.records(_ADDRESS, "DT_RELR"))
     for address in _relr_addresses(words):
-        if low <= address < high:
+        if address in addresses:
             # RELR has no addend: the value is where the pointer lies.
             value = elf.at_address(address, _POINTER_SIZE, "pointer").u64(0, "pointer")
             if value in values:

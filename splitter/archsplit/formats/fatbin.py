@@ -537,9 +537,8 @@ def _pointer_targets(elf: Elf, section: Section) -> Iterator[tuple[int, _Pointer
 
 
 def _targets_in_library(elf: Elf, section: Section) -> Iterator[tuple[int, _PointerTarget]]:
-    low, high = section.address, section.address + section.size
-    for pointer in read_pointers(elf, Dynamic(elf), low, high):
-        wrapper, field = divmod(pointer.address - low, _WRAPPER.size)
+    for pointer in read_pointers(elf, Dynamic(elf), section.addresses):
+        wrapper, field = divmod(pointer.address - section.address, _WRAPPER.size)
         if field == _DATA_AT:
             # To the end of the segment: the container's own header has its size.
             window = elf.from_address(pointer.value, "container of a wrapper")

@@ -19,9 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, write_plan
-from archsplit.devicecode.edits import apply_edits, filter_container, zero_in_place
-from archsplit.devicecode.elf_shrink import NotShrinkableError, shrink_elf
-from archsplit.devicecode.file_plan import FilePlan
+from archsplit.devicecode.edits import apply_edits, filter_container
+from archsplit.devicecode.file_plan import FilePlan, shrink_or_zero
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.registered import (
     container_images,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from archsplit.devicecode.edits import Edit, FilteredContainer
+    from archsplit.devicecode.edits import FilteredContainer
     from archsplit.devicecode.model import Unit
     from archsplit.devicecode.registered import ContainerImages, RegisteredContainer
     from archsplit.formats.reader import Window
@@ -88,6 +87,11 @@ class SplittableLibrary:
     def machine(self) -> ElfMachine:
         """Return the machine that the library is for."""
         return MACHINE_NAMES[self.elf.header.machine]
+
+    @property
+    def movable(self) -> tuple[RegisteredContainer, ...]:
+        """Return the containers that can move into packs."""
+        return tuple(one for one in self.containers if one.wrapper is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,12 +172,11 @@ def strip_library(
         BinaryFormatError: the library is damaged.
         VerifyError: the result differs from the plan.
     """
-    window, containers = library.elf.window, library.containers
-    moved = tuple(registered for registered in containers if registered.wrapper is not None)
+    window, moved = library.elf.window, library.movable
     with errors_named(library), ThreadPool(1) as worker:
         # Hashing leaves the interpreter to the other steps.
         hashing = worker.submit(lambda: tuple(map(_row, moved)))
-        plan = _plan_removal(window, library.elf, containers)
+        plan = _plan_removal(library)
         path = tools.scratch.create_short_lived(f"{library.path.stem}.core", plan.size)
         write_plan(library.path, plan, path)
         # Containers that stay must be equal, and those that go must be empty.
@@ -209,10 +212,7 @@ def _read_back(
     path: Path,
 ) -> WrittenLibrary:
     """Return what is in a written library: not what was planned."""
-    window, moved = (
-        library.elf.window,
-        [one for one in library.containers if one.wrapper is not None],
-    )
+    window, moved = library.elf.window, library.movable
     with errors_named(library):
         restore = build_restore(window, open_file(path), plan.pieces, moved)
         images = ((one.offset, one.size) for registered in moved for one in registered.entries)
@@ -270,18 +270,11 @@ class _Packing:
             free_ranges(self.path, [(0, end)])
 
 
-def _plan_removal(
-    window: Window, elf: Elf, containers: tuple[RegisteredContainer, ...]
-) -> FilePlan:
-    filtered = tuple(_empty_container(registered) for registered in containers)
-    note = None
-    edits: tuple[Edit, ...] = ()
-    try:
-        edits = shrink_elf(elf, filtered)
-    # Then the images are zeroed: the wheel gets as small, the installed library doesn't.
-    except NotShrinkableError as obstacle:
-        note = str(obstacle).removeprefix(f"{window.source}: ")
-    edits = edits or zero_in_place(filtered)
+def _plan_removal(library: SplittableLibrary) -> FilePlan:
+    window = library.elf.window
+    filtered = tuple(map(_empty_container, library.containers))
+    # With zeros the wheel gets as small, and the installed library doesn't.
+    edits, note = shrink_or_zero(window, Form.ELF, filtered)
     return FilePlan(
         window=window,
         form=Form.ELF,
@@ -317,27 +310,18 @@ def _placed_rows(
     """Return the rows of a stripped library, with the addresses in the written file."""
     elf = Elf(open_file(path))
     # The cut moves containers, so their new addresses are read from the result.
-    addresses = container_addresses(elf)
-    if len(addresses) != len(containers):
-        raise VerifyError(f"containers of {path}: {len(addresses)}, expected {len(containers)}")
-    # Once for all wrappers: a library has thousands of them, and as many sections.
-    wrappers = wrapper_addresses(elf) if containers else range(0)
+    written = registered_containers(elf)
+    if len(written) != len(containers):
+        raise VerifyError(f"containers of {path}: {len(written)}, expected {len(containers)}")
+    wrappers = wrapper_addresses(elf)
     places = (
-        (wrappers[registered.wrapper], address)
-        for registered, address in zip(containers, addresses, strict=True)
-        if registered.wrapper is not None
+        (wrappers[old.wrapper], new.address)
+        for old, new in zip(containers, written, strict=True)
+        if old.wrapper is not None
     )
     return tuple(
         replace(row, wrapper=wrapper, address=address)
         for row, (wrapper, address) in zip(rows, places, strict=True)
-    )
-
-
-def container_addresses(elf: Elf) -> tuple[int, ...]:
-    """Return the addresses of all registered containers, empty ones too."""
-    return tuple(
-        registered.section.address + registered.container.offset - registered.section.offset
-        for registered in registered_containers(elf)
     )
 
 
