@@ -13,18 +13,22 @@ import multiprocessing
 import os
 import resource
 import runpy
+import site
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
+from importlib import import_module, reload
 from multiprocessing import forkserver
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from unittest.mock import patch
+
+import pip
 
 from archsplit.errors import ToolFailedError
 from archsplit.system.process import CompletedProcess, SubprocessRunner
@@ -94,7 +98,8 @@ def run_warm(
         printed = [Path(folder) / name for name in ("stdout", "stderr")]
         child = _FORKS.Process(target=_run, args=(start, [str(path) for path in printed]))
         with _STARTS:
-            connect = _server(is_own=":" in program).connect_to_new_process
+            modules = _OWN if ":" in program else _TOOLS[program]
+            connect = _server(modules).connect_to_new_process
             with patch.object(forkserver, "connect_to_new_process", connect):
                 child.start()
         try:
@@ -145,14 +150,13 @@ def decoded(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedPro
 
 
 @cache
-def _server(*, is_own: bool) -> forkserver.ForkServer:
-    """Start a process that has imported archsplit, or the tools.
+def _server(modules: tuple[str, ...]) -> forkserver.ForkServer:
+    """Start a process that has imported a program's modules.
 
-    Not both: twine imports another ``importlib.metadata``, which takes the place of Python's.
+    Not all: twine imports another ``importlib.metadata``, which takes the place of Python's.
     """
     server = forkserver.ForkServer()
-    tools = (module for modules in _TOOLS.values() for module in modules)
-    server.set_forkserver_preload(["warm_programs", *(_OWN if is_own else tools)])
+    server.set_forkserver_preload(["warm_programs", *modules])
     with patch.dict(os.environ, PYTHONHASHSEED="0"):  # as archsplit has it for what it starts
         server.ensure_running()
     return server
@@ -184,6 +188,8 @@ def _run(start: _Start, printed: Sequence[str]) -> None:
         remember_tools(tools)
     for each, limit in start.limits:
         resource.setrlimit(each, limit)
+    if start.program == "pip" and start.words[0] == "--python":
+        _enter_environment(Path(start.words[1]))
     folders = start.environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [folder for folder in folders if folder and folder not in sys.path]
     module, _, function = start.program.partition(":")
@@ -194,15 +200,37 @@ def _run(start: _Start, printed: Sequence[str]) -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
+def _enter_environment(place: Path) -> None:
+    """Be the interpreter by which ``pip --python`` starts itself again, for 0.3 CPU seconds.
+
+    Only for an environment of this Python; pip sees to others.
+    """
+    root = place if place.is_dir() else place.parents[1]
+    python, settings = root / "bin" / "python", root / "pyvenv.cfg"
+    if not (python.exists() and python.samefile(sys.executable) and settings.exists()):
+        return
+    if "packages = true" in settings.read_text():
+        return
+    os.environ["_PIP_RUNNING_IN_SUBPROCESS"] = "1"
+    sys.executable, sys.prefix, sys.exec_prefix = str(python), str(root), str(root)
+    library = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    own = [path for path in sys.path if path.startswith(library) or path.endswith(".zip")]
+    sys.path[:] = [path for path in own if "-packages" not in path]
+    reload(sysconfig)
+    site.PREFIXES[:] = [str(root)]
+    site.addsitepackages(set())
+
+
 def run_where_warm(self: SubprocessRunner, command: Command) -> CompletedProcess:
     """Run a command as `SubprocessRunner` does, but known modules in a forked process."""
     if not _is_warm(command):
         return _run_new(self, command)
+    where = () if command.argv[0] == _PYTHON else ("--python", command.argv[0])
     began = time.monotonic()
     try:
         done = run_warm(
             command.argv[2],
-            command.argv[3:],
+            (*where, *command.argv[3:]),
             cwd=command.cwd,
             env=command.env,
             timeout=command.timeout,
@@ -223,11 +251,19 @@ _run_new = SubprocessRunner.run
 
 def _is_warm(command: Command) -> bool:
     """Return True if a new interpreter would find the same modules as this one."""
-    if command.argv[:2] != (_PYTHON, "-m") or command.argv[2] not in _TOOLS:
+    is_module = command.argv[1:2] == ("-m",) and command.argv[2] in _TOOLS
+    if not is_module or (command.argv[0] != _PYTHON and not _has_own_pip(command)):
         return False
     here, there = map(_settings_of_python, (_ENVIRONMENT, command.env))
     folders = filter(None, command.env.get("PYTHONPATH", "").split(os.pathsep))
     return here == there and {*folders} <= {*sys.path} and command.cwd.is_dir()
+
+
+def _has_own_pip(command: Command) -> bool:
+    """Return True for pip in an environment that has it from the tests' own, by a link."""
+    packages = Path(command.argv[0]).parents[1].glob("lib/python*/site-packages/pip.pth")
+    links = [Path(lines.read_text(), "pip") for lines in packages]
+    return command.argv[2] == "pip" and any(link.samefile(pip.__path__[0]) for link in links)
 
 
 def _settings_of_python(environment: Mapping[str, str]) -> dict[str, str]:

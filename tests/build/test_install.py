@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from warm_programs import run_pip
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -25,8 +27,7 @@ class Environment:
         self._wheels = wheels
 
     def pip(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pip", "--python", str(self.python), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return run_pip(("--python", str(self.python), *arguments))
 
     def install(self, *requirements: str) -> None:
         offline = ("--no-index", "--find-links", str(self._wheels), "--no-compile")

@@ -19,6 +19,8 @@ from loader_packs import LETTERS, SplitSite, places_of, split_site
 from loader_stubs import HERE, Stub, Workbench, compile_c
 from loader_wheels import wheel_of
 
+from warm_programs import run_pip
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -154,11 +156,8 @@ def wheels(store: SplitSite, folder: Path) -> tuple[Path, Path]:
 
 def install(python: Path | str, *arguments: object, **more: str) -> None:
     words = ("install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check")
-    command = [sys.executable, "-m", "pip", "--python", python, *words, *arguments]
-    environment = {"PATH": os.environ["PATH"], **more}
-    done = subprocess.run(
-        list(map(str, command)), env=environment, capture_output=True, text=True, check=False
-    )
+    command = ["--python", python, *words, *arguments]
+    done = run_pip(list(map(str, command)), {"PATH": os.environ["PATH"], **more})
     assert done.returncode == 0, done.stderr
 
 

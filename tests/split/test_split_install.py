@@ -20,6 +20,7 @@ from archsplit.system.units import short_size
 from in_process import run_archsplit
 from index_server import pypiserver, serve, write_required
 from target_lists import parse_targets
+from warm_programs import run_pip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,9 +71,11 @@ class Place:
         return run_archsplit(*words, environment=self.environment(), inherits=False)
 
     def install(self, *words: str) -> None:
-        pip = (self.python, "-m", "pip", "install", "-q")
-        uv = (str(UV), "pip", "install", "-q", "--python", self.python)
-        done = self.run(*(pip if self.installer == "pip" else uv), *words)
+        if self.installer == "pip":
+            pip = ("--python", self.python, "install", "-q", *words)
+            done = run_pip(pip, self.environment())
+        else:
+            done = self.run(str(UV), "pip", "install", "-q", "--python", self.python, *words)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def doctor(self, *words: str, gpus: str | None = None) -> subprocess.CompletedProcess[str]:

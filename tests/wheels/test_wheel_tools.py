@@ -12,6 +12,7 @@ from installer.sources import WheelFile
 from wheel_samples import EPOCH, core_plan, plugin_plan
 
 from archsplit.wheels.writer import write_wheel
+from warm_programs import run_pip
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,12 +46,17 @@ def test_twine_has_nothing_to_say(dist: Path) -> None:
 
 def test_pip_installs_the_core_with_its_plugin(dist: Path, tmp_path: Path) -> None:
     run("-m", "venv", "--without-pip", tmp_path / "new")
-    pip = ("-m", "pip", "--python", tmp_path / "new", "--disable-pip-version-check")
-    run(*pip, "install", "-q", "--no-index", "--find-links", dist, "VecSort[sm90]")
-    assert run(*pip, "check") == "No broken requirements found.\n"
-    shown = run(*pip, "show", "--files", "vecsort-sm90")
+
+    def pip(*argv: str | Path) -> str:
+        done = run_pip(("--python", *map(str, (tmp_path / "new", *argv))))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    pip("install", "-q", "--no-index", "--find-links", dist, "VecSort[sm90]")
+    assert pip("check") == "No broken requirements found.\n"
+    shown = pip("show", "--files", "vecsort-sm90")
     assert "vecsort_plugins/cuda/sm_90/libvecsort.so" in shown
-    run(*pip, "uninstall", "-q", "-y", "vecsort")
+    pip("uninstall", "-q", "-y", "vecsort")
     assert not [*(tmp_path / "new").rglob("vecsort/*")]
 
 
