@@ -30,9 +30,9 @@ from archsplit.devicecode.scan import (
     CUBIN_MAGIC,
     HEAD_SIZE,
     Form,
-    detect_form,
     magic_offsets,
     read_contents,
+    window_form,
 )
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import ZSTD_MAGIC, frame_size
@@ -72,7 +72,7 @@ def survey_file(path: Path) -> Counter[tuple[str, str, str]]:
         found[section, kind, "pieces"] += 1
 
     window = open_file(path)
-    form = detect_form(window.data[:HEAD_SIZE].tobytes())
+    form = window_form(window)
     if form in {Form.CUBIN, Form.FATBIN}:
         count("", "file of its own", len(window))
     if form is not Form.ELF:

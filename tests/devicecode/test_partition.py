@@ -43,8 +43,6 @@ def entry(name: str, offset: int, size: int) -> FatbinEntry:
         compressed_size=0,
         uncompressed_size=0,
         options_offset=0,
-        name_offset=0,
-        name_size=0,
     )
 
 

@@ -119,6 +119,6 @@ def test_newest_ptx_serves_later_gpus(held: tuple[Piece, ...]) -> None:
 def test_linked_code_replaces_link_input_on_devices_with_an_image_in_each_container(
     linked: list[tuple[str, ...]], devices: list[str]
 ) -> None:
-    containers = [pieces(*names) for names in linked]
+    containers = [code_targets(pieces(*names)) for names in linked]
     gpus = map(Capability.parse, ("7.0", "8.0", "8.6", "9.0"))
     assert [str(one) for one in gpus if runs_linked_code(containers, one)] == devices

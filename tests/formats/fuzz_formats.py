@@ -41,8 +41,7 @@ def _containers(containers: Iterable[Container]) -> None:
     for container in containers:
         for entry in container.entries():
             container.payload(entry)
-            container.name(entry)
-            _ = (entry.kind_name, entry.payload_offset)
+            _ = (entry.kind_name, entry.payload_offset, entry.raw_size)
 
 
 def _elf(window: Window) -> None:

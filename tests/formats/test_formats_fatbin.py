@@ -258,14 +258,6 @@ def test_compression_needs_flag_and_size(
     assert read_entry(Window(bytes(data), source="changed"), 16).compression is compression
 
 
-def test_entry_name_in_the_header_is_read(samples: Samples) -> None:
-    data = bytearray(samples.bytes("plain.fatbin"))
-    struct.pack_into("<II", data, 16 + 32, 56, 8)
-    data[16 + 56 : 16 + 64] = b"name.ptx"
-    container = read_container(Window(bytes(data), source="named"), 0)
-    assert container.name(next(container.entries())) == b"name.ptx"
-
-
 # A sound header of PTX for 9.0: the fields that checks look at, by their place.
 HEADER = {0: 1, 1: 0x101, 2: 64, 3: 512, 4: 500, 5: 64, 8: 90, 9: 0, 10: 64, 11: 0}
 WRONG = {

@@ -186,13 +186,13 @@ def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespac
 
 
 def _recompress(arguments: argparse.Namespace) -> int | None:
-    from archsplit.devicecode.recompress import LEVELS, ZSTD_CUDA, recompress_level
+    from archsplit.devicecode.recompress import level_for_driver, recompress_level
     from archsplit.system.nvidia import driver_version
 
     if arguments.recompress != _RECOMPRESS:
         return recompress_level(arguments.recompress)
     # An image that is built elsewhere may run with an older driver: without one here, all stays.
-    return LEVELS[0] if arguments.file is None and driver_version() >= ZSTD_CUDA else None
+    return level_for_driver(driver_version()) if arguments.file is None else None
 
 
 def _request(arguments: argparse.Namespace) -> SlimRequest:

@@ -24,7 +24,6 @@ from archsplit.devicecode.file_plan import container_holders, is_stub, plan_rewr
 from archsplit.devicecode.linker_view import linker_findings, planned_words
 from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import Coverage, classify_coverage, code_targets
-from archsplit.devicecode.unregistered import planned_bytes
 from archsplit.errors import InputError, TargetError, VerifyError
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, read_wrappers
 from archsplit.formats.reader import open_file
@@ -168,21 +167,21 @@ def _has_planned_bytes(
 ) -> bool:
     if len(old) != len(new):
         return False
-    end = old.start + len(old)
-    within = [image for image in zeroed if old.start <= image.start < end]
+    within = [image for image in zeroed if 0 <= image.start - old.start < len(old)]
     # In blocks: comparing two views at once would map both sections whole.
     for at in range(0, len(old), BLOCK):
-        size = min(BLOCK, len(old) - at)
-        start = old.start + at
-        overwritten = [one for one in within if one.start < start + size and start < one.end]
-        planned: memoryview | bytearray = old.data[at : at + size]
-        if overwritten:
-            planned = bytearray(planned_bytes(old, start, size, overwritten))
-        if words:
-            planned = bytearray(planned)
+        planned, start = old.data[at : at + BLOCK], old.start + at
+        end = start + len(planned)
+        overwritten = [one for one in within if one.start < end and start < one.end]
+        if overwritten or words:
+            block = bytearray(planned)
+            for image in overwritten:
+                first, last = max(image.start, start) - start, min(image.end, end) - start
+                block[first:last] = bytes(last - first)
             for offset, word in words.items():
-                _put_word(planned, offset - start, word)
-        if not are_equal(memoryview(planned), new.data[at : at + size]):
+                _put_word(block, offset - start, word)
+            planned = memoryview(block)
+        if not are_equal(planned, new.data[at : at + BLOCK]):
             return False
     return True
 
@@ -295,14 +294,9 @@ def _targets(filtered: FilteredContainer, entries: Iterable[FatbinEntry]) -> fro
     return code_targets((*entries, *filtered.shared))
 
 
-def is_for_run_time(filtered: FilteredContainer) -> bool:
-    """Return True if a device takes code directly from this container."""
-    return filtered.section is None or filtered.section.name != RELOCATABLE
-
-
 def is_used_at_run_time(filtered: FilteredContainer) -> bool:
     """Return True if a device misses code when the container has nothing for it."""
-    return is_for_run_time(filtered) and not (
+    return filtered.is_for_driver and not (
         len(filtered.kept) < len(filtered.entries) and is_stub(filtered)
     )
 

@@ -3,8 +3,8 @@
 In: the path of a file below site-packages or in a wheel. Out: a plan that keeps the file, or leaves
 an empty one. Emptied, not removed: RECORD keeps a row for it, and ``--undo`` restores it.
 
-Of cubins, only families are listed whose loader compares a digest before it gives the bytes to the
-driver, so that an emptied file is never taken for code. Bitcode (``libnvshmem_device_sm_90.bc``) is
+Cubins are listed only if their loader compares a digest before it gives the bytes to the driver, so
+that an emptied file is never taken for code. Bitcode (``libnvshmem_device_sm_90.bc``) is
 read by a compiler, which refuses an empty file. A GPU without bitcode of its own takes the next
 older one.
 """
@@ -12,15 +12,12 @@ older one.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import Target
 from archsplit.devicecode.edits import NewBytes
 from archsplit.devicecode.file_plan import FilePlan
-from archsplit.devicecode.model import Place
-from archsplit.devicecode.scan import HEAD_SIZE, Form, cubin_unit, detect_form
+from archsplit.devicecode.scan import Form, cubin_unit, window_form
 from archsplit.devicecode.select import kept_bitcode
 from archsplit.devicecode.unregistered import UnregisteredImage, is_unused_code
 from archsplit.formats.reader import open_file
@@ -35,38 +32,20 @@ if TYPE_CHECKING:
 _BITCODE = re.compile(r"(.*[_.-])(sm_[0-9]+[af]?)\.bc")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CubinFamily:
-    """A distribution whose cubins are files.
+CUBIN_FOLDERS = ("flashinfer_cubin/cubins",)
+"""Folders below site-packages of distributions whose cubins are files.
 
-    Attributes:
-        folder: the folder of the cubins below site-packages.
-        loader: the function that compares digests, and its reply to an emptied file.
-    """
-
-    distribution: str
-    folder: str
-    loader: str
+flashinfer-cubin: ``flashinfer.jit.cubin_loader.get_artifact`` compares the SHA-256. It downloads an
+emptied file again, or raises RuntimeError if FLASHINFER_NO_DOWNLOAD is set.
+"""
 
 
-CUBIN_FAMILIES = (
-    CubinFamily(
-        distribution="flashinfer-cubin",
-        folder="flashinfer_cubin/cubins",
-        loader="flashinfer.jit.cubin_loader.get_artifact compares the SHA-256: it downloads the"
-        " file again, or raises RuntimeError where FLASHINFER_NO_DOWNLOAD is set",
-    ),
-)
-"""All families, by distribution."""
-
-
-def cubin_family(path: str) -> CubinFamily | None:
-    """Return the family of a file below site-packages or in a wheel; None for other files."""
+def cubin_folder(path: str) -> str | None:
+    """Return the folder of a listed cubin below site-packages or in a wheel; None for others."""
     # Most files of an environment have other names.
     if not path.endswith(".cubin"):
         return None
-    place = PurePosixPath(path)
-    return next((one for one in CUBIN_FAMILIES if place.is_relative_to(one.folder)), None)
+    return next((one for one in CUBIN_FOLDERS if path.startswith(f"{one}/")), None)
 
 
 def bitcode_target(path: str) -> Target | None:
@@ -92,7 +71,7 @@ def unused_bitcode(paths: Iterable[str], selection: Selection) -> frozenset[str]
 
 
 def plan_code_file(path: Path, edit: FileEdit, *, bitcode: Target | None = None) -> FilePlan:
-    """Plan a cubin of a family, or bitcode: no bytes if no chosen GPU needs it, else the same.
+    """Plan a listed cubin, or bitcode: no bytes if no chosen GPU needs it, else the same.
 
     Args:
         path: the file.
@@ -104,14 +83,14 @@ def plan_code_file(path: Path, edit: FileEdit, *, bitcode: Target | None = None)
         BinaryFormatError: it is damaged.
     """
     window = open_file(path)
-    form = detect_form(window.data[:HEAD_SIZE].tobytes())
+    form = window_form(window)
     found: list[tuple[str, str]] = []
     # An earlier run may have emptied it.
     if bitcode is not None and len(window):
         found.append(("bitcode", str(bitcode)))
     elif form is Form.CUBIN:
-        unit = cubin_unit(window, None, section=None, place=Place.EXECUTABLE)
-        unused = (one for one in unit.images if is_unused_code(one, edit.selection))
+        images = cubin_unit(window).images
+        unused = (one for one in images if is_unused_code(one, edit.selection))
         found += [(one.kind_name, str(one.target)) for one in unused]
     return FilePlan(
         window=window,

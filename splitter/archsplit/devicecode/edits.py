@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import lz4.block  # type: ignore[import-untyped] # it ships no types
 
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.fatbin import CONTAINER_LAYOUT, FATBIN_MAGIC, Compression, read_entry
+from archsplit.formats.fatbin import (
+    CONTAINER_LAYOUT,
+    FATBIN_MAGIC,
+    RELOCATABLE,
+    Compression,
+    read_entry,
+)
 from archsplit.formats.zstd import zstd
 
 if TYPE_CHECKING:
@@ -150,7 +156,6 @@ class FilteredContainer:
         pieces: the new container, header included.
         section: the section that holds it; None in a bare fatbin.
         is_stub: the result of `archsplit.devicecode.file_plan.is_stub`, if it is known already.
-        is_linked: True if only a driver reads the container, and no linker.
     """
 
     container: Container
@@ -159,7 +164,6 @@ class FilteredContainer:
     pieces: tuple[EditPiece, ...] = field(repr=False)
     section: Section | None = None
     is_stub: bool | None = None
-    is_linked: bool = True
 
     @property
     def start(self) -> int:
@@ -177,6 +181,11 @@ class FilteredContainer:
         return total_size(self.pieces)
 
     @property
+    def is_for_driver(self) -> bool:
+        """True if only a driver reads the container, and no linker."""
+        return is_for_driver(self.section)
+
+    @property
     def shared(self) -> tuple[FatbinEntry, ...]:
         """Images in frames of several (kind 256), which stay whole."""
         return tuple(one for entry in self.kept for one in self.container.inner_entries(entry))
@@ -186,6 +195,11 @@ class FilteredContainer:
         """True if any byte differs from the old container."""
         # Compared by pieces, not by bytes: `filter_container` makes one copy of what stays whole.
         return self.pieces != (CopiedBytes(offset=self.start, size=self.container.size),)
+
+
+def is_for_driver(section: Section | None) -> bool:
+    """Return True if only a driver reads a section, or a file without sections."""
+    return section is None or section.name != RELOCATABLE
 
 
 def copy_entry(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:

@@ -31,6 +31,7 @@ from archsplit.devicecode.edits import Edit, NewBytes, ZeroBytes, overwrite
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import PROGRAM_HEADER, FileType, Machine, SectionType, SegmentType
 from archsplit.formats.elf_dynamic import SYMBOL, Dynamic, read_pointers
+from archsplit.formats.reader import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -140,12 +141,12 @@ class FreedSpace:
     @property
     def free(self) -> int:
         """File offset of the first byte behind the containers, aligned for a table."""
-        return _align_up(self.section.offset + self.compaction.size, _WORD_SIZE)
+        return align_up(self.section.offset + self.compaction.size, _WORD_SIZE)
 
     @property
     def cut(self) -> Cut:
         """Pages to cut; empty if the cut's end is not after its start."""
-        start = _align_up(self.free + self.reserved, self.page)
+        start = align_up(self.free + self.reserved, self.page)
         end = (self.section.offset + self.section.size) // self.page * self.page
         return Cut(start=start, end=max(start, end))
 
@@ -458,7 +459,3 @@ def header_edits(
             yield overwrite(row + _OFFSET_IN_ROW, _U64.pack(offset - start))
         if section.index in sizes:
             yield overwrite(row + _SIZE_IN_ROW, _U64.pack(sizes[section.index]))
-
-
-def _align_up(offset: int, alignment: int) -> int:
-    return -(-offset // alignment) * alignment

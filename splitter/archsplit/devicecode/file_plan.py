@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,22 +27,23 @@ from archsplit.devicecode.edits import (
     copy_entry,
     filter_container,
     image_content,
+    is_for_driver,
     total_size,
     zero_in_place,
 )
 from archsplit.devicecode.elf_shrink import NotShrinkableError, shrink_elf
 from archsplit.devicecode.recompress import frame_image
 from archsplit.devicecode.scan import (
-    HEAD_SIZE,
     PE_PLACES,
     Form,
-    detect_form,
     known_wrappers,
     linked_containers,
     release_pages,
     released_blocks,
     search_unregistered,
+    window_form,
 )
+from archsplit.devicecode.select import code_targets
 from archsplit.devicecode.unregistered import (
     proven_digests,
     unused_unregistered,
@@ -52,7 +53,7 @@ from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf, FileType, SectionType
 from archsplit.formats.elf_dynamic import Dynamic, section_symbols
-from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, host_containers, read_containers
+from archsplit.formats.fatbin import host_containers, read_containers
 from archsplit.formats.libraries import is_signed_pe, read_pe_sections
 from archsplit.formats.reader import Window
 from archsplit.system.fs import hex_digest
@@ -155,7 +156,7 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
     Raises:
         BinaryFormatError: it is damaged, or was stripped of its section headers.
     """
-    form = detect_form(window.data[:HEAD_SIZE].tobytes())
+    form = window_form(window)
     containers = tuple(
         container for part in container_holders(window) for container in part.read(edit)
     )
@@ -255,34 +256,29 @@ class ContainerHolder:
     def read(self, edit: FileEdit) -> Iterator[FilteredContainer]:
         """Yield the containers after the edit; raise the same errors as `containers`."""
         linked = () if self.elf is None else linked_containers(known_wrappers(self.elf))
-        linked_images, passed = [one.images(one.entries()) for one in linked], 0
+        linked_targets, passed = [code_targets(one.images(one.entries())) for one in linked], 0
         for section, container in self.containers():
             entries = tuple(container.entries())
             images = container.images(entries)
-            is_input = section is not None and section.name == RELOCATABLE
-            keep = partial(edit.selection.kept, linked=linked_images if is_input else ())
-            is_linked = self.is_linked(section)
-            encode = edit.encode if is_linked else copy_entry
+            # nvlink before CUDA 12.8 can't read relocatable code with zstd frames.
+            is_input = not is_for_driver(section)
+            keep = partial(edit.selection.kept, linked=linked_targets if is_input else ())
+            encode = copy_entry if is_input else edit.encode
             filtered = partial(filter_container, container, section=section)
             new = filtered(entries, keep(entries), encode=encode)
             # A linker may read only what its own release of nvFatbin writes.
-            if is_linked and images != entries and len(kept := keep(images)) < len(images):
-                # A damaged frame is somebody else's to report, and stays.
+            if not is_input and images != entries and len(kept := keep(images)) < len(images):
+                # A damaged frame stays: other programs report it.
                 with suppress(BinaryFormatError):
                     one = filtered(images, kept, encode=partial(frame_image, encode=encode))
                     # Images of a frame have much in common: most of them are smaller together.
                     new = min(new, one, key=lambda each: each.size)
-            yield new if is_linked else replace(new, is_linked=False)
+            yield new
             passed += container.size
             # Each header brings in 64 KiB, and as many libraries are planned as there are cores.
             if passed >= _RELEASED_BYTES:
                 release_pages(self.window)
                 passed = 0
-
-    def is_linked(self, section: Section | None) -> bool:
-        """Return True if only a driver reads a section, and no linker."""
-        # nvlink before CUDA 12.8 can't read relocatable code with zstd frames.
-        return section is None or section.name == EXECUTABLE
 
 
 def is_linker_input(window: Window, form: Form | None) -> bool:
@@ -297,7 +293,7 @@ def container_holders(window: Window) -> Iterator[ContainerHolder]:
     Raises:
         BinaryFormatError: it is damaged.
     """
-    form = detect_form(window.data[:HEAD_SIZE].tobytes())
+    form = window_form(window)
     # From objects and static libraries nvprune removes targets.
     if is_linker_input(window, form):
         return

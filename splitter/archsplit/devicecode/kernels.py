@@ -21,6 +21,7 @@ from archsplit.arch.target import CodeKind
 from archsplit.devicecode.edits import MAX_UNPACK_RATIO, decompress, image_content
 from archsplit.devicecode.model import KernelRow, Place
 from archsplit.devicecode.scan import release_pages
+from archsplit.devicecode.select import is_ptx
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf
@@ -124,7 +125,7 @@ def _read_cubin(window: Window, image: Image, remaining: int) -> tuple[Window, i
     inner = (one for one in container.inner_entries(entry) if one.offset == image.offset)
     content = image_content(container, next(inner, entry))
     source = f"{window.source}, image at {image.offset:#x}"
-    return Window(content, source=source), entry.uncompressed_size or len(content)
+    return Window(content, source=source), entry.raw_size
 
 
 def stable_name(name: str) -> str:
@@ -218,5 +219,5 @@ def _relocatable_ptx(elf: Elf) -> Iterator[bytes]:
     for section, container in host_containers(elf):
         if section.name == RELOCATABLE:
             for entry in container.entries():
-                if entry.target is not None and entry.target.kind is CodeKind.PTX:
+                if is_ptx(entry):
                     yield decompress(entry, container.payload(entry))

@@ -31,7 +31,7 @@ from archsplit.devicecode.encoders import (
     has_lz4_encoders,
 )
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.device_pack import ImageForm
+from archsplit.formats.device_pack import ZSTD_DRIVER, ImageForm
 from archsplit.formats.fatbin import Compression, EntryFlag, EntryKind, read_entry
 from archsplit.formats.reader import Window
 from archsplit.formats.zstd import zstd
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from archsplit.formats.device_pack import PackImage
     from archsplit.formats.fatbin import Container, FatbinEntry
 
-LEVELS = (9, 19)
+DEFAULT_LEVEL, SLOW_LEVEL = 9, 19
 """Levels that make sense: 60 to 85 MB/s, and the smallest at 2 to 3 MB/s."""
 
-_SPEED = {9: 70_000_000, 19: 2_700_000}
+_SPEED = {DEFAULT_LEVEL: 70_000_000, SLOW_LEVEL: 2_700_000}
 """Raw bytes that one thread compresses in a second."""
 
 # The fields of an entry's header that differ between two forms: header size, padded size,
@@ -61,7 +61,6 @@ _ALIGNMENT = 8
 # A number: from Python 3.11, `~` of an IntFlag has no bits above the members that it knows.
 _COMPRESSED = int(EntryFlag.LZ4 | EntryFlag.ZSTD)
 _KINDS = {EntryKind.CUBIN, EntryKind.PTX}
-_LEVEL_19 = 19
 _PICKS, _FEWEST, _SAMPLE, _MOST = 96, 12, 160 << 20, 256 << 20
 """Most and fewest images of a sample, their decompressed bytes, and the largest image.
 
@@ -75,13 +74,18 @@ Level 3 is six times as fast. A part of an image at level 9 would be up to 1.5 t
 machine code repeats itself over megabytes.
 """
 
-ZSTD_CUDA, ZSTD_DRIVER = 12040, "driver 550.54.14 (CUDA 12.4) or later"
+ZSTD_DRIVER_TEXT = "driver 550.54.14 (CUDA 12.4) or later"
 """First driver that reads zstd frames: nvcc's documentation of ``--compress-mode``."""
 
 
 def recompress_level(word: str) -> int | None:
     """Return the level that a user chose: 9, 19 or off."""
     return None if word == "off" else int(word)
+
+
+def level_for_driver(version: int) -> int | None:
+    """Return the level of frames for a machine's own use; None if its driver can't read them."""
+    return DEFAULT_LEVEL if version >= ZSTD_DRIVER else None
 
 
 class KeptReason(enum.Enum):
@@ -170,7 +174,7 @@ def recompress_images(
     return map_on_cores(
         lambda image: recompress_image(*image, level=level),
         images,
-        lambda image: image[1].uncompressed_size or image[1].size,
+        lambda image: image[1].raw_size,
         # Each holds one image; libzstd and the encoders release the interpreter lock.
         most=available_cores(),
     )
@@ -198,7 +202,7 @@ def frame_image(
     if not entry.frame:
         return encode(container, entry)
     raw = image_content(container, entry)
-    return (NewBytes(frame_entry(container, entry, compress_zstd(raw, LEVELS[0]), len(raw))),)
+    return (NewBytes(frame_entry(container, entry, compress_zstd(raw, DEFAULT_LEVEL), len(raw))),)
 
 
 def remake_image(content: bytes | memoryview, form: ImageForm) -> bytes:
@@ -255,11 +259,7 @@ def frame_entry(container: Container, entry: FatbinEntry, frame: bytes, raw_size
 
 def estimate_seconds(entries: Iterable[FatbinEntry], *, level: int) -> float:
     """Return the CPU seconds that recompressing images takes, from their sizes only."""
-    raw = sum(
-        entry.uncompressed_size or entry.padded_size
-        for entry in entries
-        if _obstacle(entry, level) is None
-    )
+    raw = sum(entry.raw_size for entry in entries if _obstacle(entry, level) is None)
     return raw / _SPEED[level]
 
 
@@ -271,7 +271,7 @@ def estimate_shares(images: Iterable[tuple[Container, FatbinEntry]]) -> dict[Cod
     """
     groups: dict[tuple[EntryKind | None, Compression], list[tuple[Container, FatbinEntry]]] = {}
     for image in images:
-        if image[1].uncompressed_size <= _MOST and _obstacle(image[1], LEVELS[0]) is None:
+        if image[1].uncompressed_size <= _MOST and _obstacle(image[1], DEFAULT_LEVEL) is None:
             groups.setdefault((image[1].kind, image[1].compression), []).append(image)
     for group in groups.values():
         # By their ratio, which goes with the share, whichever target they are for.
@@ -304,7 +304,7 @@ def _sample(
     ends = list(accumulate(entry.size for _, entry in images))
     steps = (ends[-1] * (2 * number + 1) // (2 * count) for number in range(count))
     picks = [images[bisect_right(ends, step)] for step in steps]
-    raw = {id(one): one[1].uncompressed_size or one[1].size for one in picks}
+    raw = {id(one): one[1].raw_size for one in picks}
     is_enough = count <= _FEWEST or sum(raw.values()) <= _SAMPLE
     return picks if is_enough else _sample(images, count // 2)
 
@@ -315,7 +315,7 @@ def _share(container: Container, entry: FatbinEntry) -> float:
     except BinaryFormatError:
         return 1.0
     if len(raw) <= _SMALL:
-        return min(1.0, len(compress_zstd(raw, LEVELS[0])) / entry.size)
+        return min(1.0, len(compress_zstd(raw, DEFAULT_LEVEL)) / entry.size)
     options = {int(_PARAMETER.compression_level): 3, int(_PARAMETER.window_log): 23}
     return min(1.0, _OF_QUICK[entry.kind] * len(zstd.compress(raw, options=options)) / entry.size)
 
@@ -327,7 +327,7 @@ def _obstacle(entry: FatbinEntry, level: int) -> KeptReason | None:
     if entry.compression is Compression.UNKNOWN:
         return KeptReason.UNREADABLE
     # Level 5 gains 20 % at level 19; at level 9 next to nothing.
-    if entry.compression is Compression.ZSTD and level < _LEVEL_19:
+    if entry.compression is Compression.ZSTD and level < SLOW_LEVEL:
         return KeptReason.ZSTD
     if entry.compression is Compression.LZ4 and not has_lz4_encoders():
         return KeptReason.NO_ENCODER

@@ -126,6 +126,11 @@ def detect_form(head: bytes) -> Form | None:
     return None
 
 
+def window_form(window: Window) -> Form | None:
+    """Return the form of a mapped file by its first bytes; None for other files."""
+    return detect_form(window.data[:HEAD_SIZE].tobytes())
+
+
 def file_form(path: str) -> Form | None:
     """Return the form of a file by its first bytes.
 
@@ -145,8 +150,8 @@ def file_form(path: str) -> Form | None:
 class FileContents:
     """Units of a file, and the reason why they may be incomplete, or None."""
 
-    units: tuple[Unit, ...] = field(repr=False)
-    problem: str | None
+    units: tuple[Unit, ...] = field(default=(), repr=False)
+    problem: str | None = None
 
 
 def read_contents(window: Window, wheel_share: WheelShare = None) -> FileContents:
@@ -159,17 +164,17 @@ def read_contents(window: Window, wheel_share: WheelShare = None) -> FileContent
     Raises:
         BinaryFormatError: the file is damaged.
     """
-    form = detect_form(window.data[:HEAD_SIZE].tobytes())
-    contents = FileContents(units=(), problem=None)
+    form, contents = window_form(window), FileContents()
     if form is Form.ELF:
         contents = _read_host_file(window, wheel_share)
     elif form is Form.CUBIN:
-        unit = cubin_unit(window, wheel_share, section=None, place=Place.EXECUTABLE)
-        contents = FileContents(units=(unit,), problem=None)
+        contents = FileContents(units=(cubin_unit(window, wheel_share),))
     elif form is Form.FATBIN:
-        contents = FileContents(units=tuple(fatbin_units(window, wheel_share)), problem=None)
+        containers = read_containers(window)
+        units = tuple(container_unit(container, wheel_share) for container in containers)
+        contents = FileContents(units=units)
     elif form is Form.DEVICE_PACK:
-        contents = FileContents(units=tuple(pack_units(window, wheel_share)), problem=None)
+        contents = FileContents(units=tuple(pack_units(window, wheel_share)))
     elif form is Form.PE:
         contents = _read_pe(window, wheel_share)
     elif form is Form.STATIC_LIBRARY:
@@ -181,11 +186,9 @@ def read_contents(window: Window, wheel_share: WheelShare = None) -> FileContent
 def _read_host_file(
     window: Window, wheel_share: WheelShare, member: str | None = None
 ) -> FileContents:
-    elf = Elf(window)
-    search = ContainerSearch(wheel_share, 4 * len(window))
+    elf, search = Elf(window), _file_search(window, wheel_share)
     # The search goes over everything else too: cuBLASLt and cuDNN have most of their newest code
     # outside of the fatbin sections.
-    # A byte lies in two sections or segments at most, and is searched for wrappers and for units.
     if elf.section_count:
         units = (*section_units(elf, wheel_share, member=member), *search.search_data_sections(elf))
         problem = None
@@ -222,12 +225,16 @@ def search_unregistered(window: Window) -> tuple[Unit, ...]:
     Raises:
         BinaryFormatError: the file is damaged.
     """
-    elf = Elf(window)
-    return tuple(ContainerSearch(None, 4 * len(window)).search_data_sections(elf))
+    return tuple(_file_search(window).search_data_sections(Elf(window)))
+
+
+def _file_search(window: Window, wheel_share: WheelShare = None) -> ContainerSearch:
+    # A byte lies in two sections or segments at most, and is searched for wrappers and for units.
+    return ContainerSearch(wheel_share, 4 * len(window))
 
 
 def _read_pe(window: Window, wheel_share: WheelShare) -> FileContents:
-    search = ContainerSearch(wheel_share, 4 * len(window))
+    search = _file_search(window, wheel_share)
     units: list[Unit] = []
     for section in read_pe_sections(window):
         if section.name in PE_PLACES:
@@ -242,7 +249,7 @@ def _read_static_library(window: Window, wheel_share: WheelShare) -> FileContent
     members, mapped = [], 0
     for member in read_members(window):
         # Other members are LLVM bitcode, or the index of another tool.
-        if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF:
+        if window_form(member.content) is Form.ELF:
             members.append(_read_host_file(member.content, wheel_share, member.name))
         mapped += len(member.content)
         if mapped >= BLOCK:
@@ -294,16 +301,6 @@ def released_blocks(window: Window) -> Iterator[memoryview]:
         release_pages(window)
 
 
-def fatbin_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
-    """Yield the containers of a ``.fatbin`` file.
-
-    Raises:
-        BinaryFormatError: it is damaged.
-    """
-    for container in read_containers(window):
-        yield container_unit(container, wheel_share)
-
-
 def pack_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
     """Yield the containers of a device pack; containers of a core's table have no images.
 
@@ -328,7 +325,11 @@ def pack_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
 
 
 def cubin_unit(
-    window: Window, wheel_share: WheelShare, *, section: str | None, place: Place
+    window: Window,
+    wheel_share: WheelShare = None,
+    *,
+    section: str | None = None,
+    place: Place = Place.EXECUTABLE,
 ) -> Unit:
     """Return the unit of a bare cubin.
 
@@ -339,21 +340,34 @@ def cubin_unit(
     """
     cubin = Cubin(window)
     target = cubin.noted_target() or Target(kind=CodeKind.SASS, capability=cubin.capability)
-    image = Image(
+    image = _bare_image(target, window, len(window), wheel_share)
+    return Unit(section=section, place=place, images=(image,))
+
+
+def _bare_image(
+    target: Target,
+    window: Window,
+    size: int,
+    wheel_share: WheelShare,
+    compression: Compression = Compression.NONE,
+) -> Image:
+    """Return a cubin outside of containers, with which a window begins."""
+    return Image(
         kind=EntryKind.CUBIN,
         kind_number=EntryKind.CUBIN,
         target=target,
         arch=target.capability.sm_number,
         suffix=target.suffix,
-        compression=Compression.NONE,
+        compression=compression,
         offset=window.start,
-        file_bytes=len(window),
-        wheel_bytes=None
-        if wheel_share is None
-        else wheel_share(window.start, window.start + len(window)),
+        file_bytes=size,
+        wheel_bytes=_wheel_bytes(wheel_share, window.start, size),
         is_bare=True,
     )
-    return Unit(section=section, place=place, images=(image,))
+
+
+def _wheel_bytes(wheel_share: WheelShare, start: int, size: int) -> int | None:
+    return None if wheel_share is None else wheel_share(start, start + size)
 
 
 def section_units(
@@ -444,7 +458,6 @@ def _entry_images(
 
 def entry_image(entry: FatbinEntry, wheel_share: WheelShare) -> Image:
     """Return an entry of a container as an image."""
-    size = entry.size
     return Image(
         kind=entry.kind,
         kind_number=entry.kind_number,
@@ -453,8 +466,8 @@ def entry_image(entry: FatbinEntry, wheel_share: WheelShare) -> Image:
         suffix=entry.suffix,
         compression=entry.compression,
         offset=entry.offset,
-        file_bytes=size,
-        wheel_bytes=None if wheel_share is None else wheel_share(entry.offset, entry.offset + size),
+        file_bytes=entry.size,
+        wheel_bytes=_wheel_bytes(wheel_share, entry.offset, entry.size),
     )
 
 
@@ -503,7 +516,7 @@ class ContainerSearch:
     unreadable: list[int] = field(default_factory=list)
 
     def search_data_sections(self, elf: Elf) -> Iterator[Unit]:
-        """Yield the units in the data sections of a host file, beside its fatbin sections."""
+        """Yield the units in the data sections of a host file, not in its fatbin sections."""
         for section in elf.sections():
             if _may_hold_data(section):
                 content = elf.content(section)
@@ -587,21 +600,9 @@ class ContainerSearch:
         if found is None:
             return None
         capability, size = found
-        image = Image(
-            kind=EntryKind.CUBIN,
-            kind_number=EntryKind.CUBIN,
-            # The suffix is in the note of ptxas, behind all of the code.
-            target=Target(kind=CodeKind.SASS, capability=capability),
-            arch=capability.sm_number,
-            suffix="",
-            compression=Compression.ZSTD,
-            offset=window.start,
-            file_bytes=size,
-            wheel_bytes=None
-            if self.wheel_share is None
-            else self.wheel_share(window.start, window.start + size),
-            is_bare=True,
-        )
+        # The suffix is in the note of ptxas, behind all of the code.
+        target = Target(kind=CodeKind.SASS, capability=capability)
+        image = _bare_image(target, window, size, self.wheel_share, Compression.ZSTD)
         return Unit(section=section, place=Place.OUTSIDE, images=(image,)), size
 
     def _registered_offsets(self, elf: Elf) -> Iterator[int]:

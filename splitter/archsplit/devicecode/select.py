@@ -21,7 +21,7 @@ from archsplit.errors import UsageError
 from archsplit.formats.fatbin import EntryKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from archsplit.arch.target import Capability, Target
     from archsplit.formats.fatbin import FatbinEntry
@@ -107,21 +107,16 @@ def selected_images(entries: Iterable[AnyCode], capability: Capability) -> tuple
     return tuple(entry for entry in entries if entry.target == best and is_code(entry))
 
 
-def runs_linked_code(linked: Iterable[Iterable[AnyCode]], capability: Capability) -> bool:
+def runs_linked_code(linked: Iterable[frozenset[Target]], capability: Capability) -> bool:
     """Return True if a device never needs the relocatable code of a library.
 
     A driver links the containers in ``__nv_relfatbin`` itself only for a device without machine
     code in a container that nvlink has written.
 
     Args:
-        linked: the entries of all containers that nvlink has written (wrapper version 2), empty
+        linked: the targets of each container that nvlink has written (wrapper version 2), of empty
             ones too: those are of PTX, which only the driver links.
     """
-    return replaces_input(map(code_targets, linked), capability)
-
-
-def replaces_input(linked: Iterable[frozenset[Target]], capability: Capability) -> bool:
-    """Return the same as `runs_linked_code`, from the targets of each container."""
     taken = [best_target(capability, targets) for targets in linked]
     return bool(taken) and all(one is not None and one.kind is CodeKind.SASS for one in taken)
 
@@ -193,7 +188,7 @@ class Selection:
             )
 
     def kept(
-        self, entries: Iterable[FatbinEntry], linked: Iterable[Iterable[FatbinEntry]] = ()
+        self, entries: Iterable[FatbinEntry], linked: Collection[frozenset[Target]] = ()
     ) -> tuple[FatbinEntry, ...]:
         """Return the entries of a container that stay, in its order.
 

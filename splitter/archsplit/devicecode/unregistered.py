@@ -107,16 +107,6 @@ def zero_unregistered(images: Iterable[UnregisteredImage]) -> Iterator[Edit]:
         yield Edit(start=image.start, end=image.end, pieces=(ZeroBytes(size=image.size),))
 
 
-def planned_bytes(old: Window, start: int, size: int, images: Iterable[UnregisteredImage]) -> bytes:
-    """Return a range of an old file with zeros in place of some images."""
-    content = bytearray(old.at(start, size, "section").data)
-    for image in images:
-        first, last = max(image.start, start), min(image.end, start + size)
-        if first < last:
-            content[first - start : last - start] = bytes(last - first)
-    return bytes(content)
-
-
 _ELF_HEADER = 64
 
 

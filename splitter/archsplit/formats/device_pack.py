@@ -20,6 +20,7 @@ from archsplit.formats import descriptor as note
 from archsplit.formats.descriptor import KIND_NUMBERS, TARGET_KINDS, TARGET_SUFFIXES
 from archsplit.formats.fatbin import CONTAINER_LAYOUT, read_container
 from archsplit.formats.fatbin import FATBIN_MAGIC as CONTAINER_MAGIC
+from archsplit.formats.reader import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -215,7 +216,7 @@ def is_table(window: Window) -> bool:
         raise DevicePackError(str(error)) from None
     head_size, descriptor_size, file_size, index_size = row[1:5]
     # A pack with images is longer: they follow the index.
-    return file_size == head_size + -(-descriptor_size // _ALIGNMENT) * _ALIGNMENT + index_size
+    return file_size == head_size + align_up(descriptor_size, _ALIGNMENT) + index_size
 
 
 def _read_pack(window: Window, *, is_table: bool) -> Pack:
@@ -223,7 +224,7 @@ def _read_pack(window: Window, *, is_table: bool) -> Pack:
     _expect(window, 0, "magic of a pack", row[0], PACK_MAGIC)
     head_size, descriptor_size, file_size, index_size = row[1:5]
     _expect(window, 16, "size of the file", file_size, len(window))
-    at = head_size + -(-descriptor_size // _ALIGNMENT) * _ALIGNMENT
+    at = head_size + align_up(descriptor_size, _ALIGNMENT)
     front = window.part(head_size, at - head_size + index_size, "index of a pack")
     hashed = window.part(_HASHED_FROM, at - _HASHED_FROM + index_size, "index of a pack")
     # Rule 13 of plugin.h: before this comparison, nothing of the index may be used. The images have
@@ -416,7 +417,7 @@ def lay_out_pack(
     # The index is encoded twice: its length doesn't depend on the offsets, but they depend on its
     # length.
     size = HEAD.size + len(_encode_front(descriptor, libraries, is_table=False))
-    placed, end = _place_containers(libraries, -(-size // PAGE) * PAGE)
+    placed, end = _place_containers(libraries, align_up(size, PAGE))
     # A pack without images ends with its index.
     end = end or size
     front = _encode_front(descriptor, placed, is_table=False)
@@ -440,7 +441,7 @@ def _place_containers(
             if container.images:
                 containers.append(_place_images(container, at))
                 end = at + container.size
-                at = -(-end // LINE) * LINE
+                at = align_up(end, LINE)
             else:
                 # Rule 14 of plugin.h: all packs of a build list the same containers.
                 containers.append(replace(container, offset=0))

@@ -15,7 +15,7 @@ from struct import Struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from archsplit.formats.reader import Strings
+from archsplit.formats.reader import Strings, align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -448,15 +448,11 @@ def _split_notes(area: Window, alignment: int) -> Iterator[Note]:
         owner_size, size, kind = area.unpack(_NOTE, offset, "note")
         owner = area.part(offset + _NOTE.size, owner_size, "owner of a note")
         # The owner is padded, and the padding isn't counted in its size; so is the content.
-        start = _align(offset + _NOTE.size + owner_size, alignment)
+        start = align_up(offset + _NOTE.size + owner_size, alignment)
         yield Note(
             # The gABI counts the NUL in the owner's size.
             owner=owner.to_bytes().removesuffix(b"\0").decode("utf-8", "surrogateescape"),
             type=kind,
             content=area.part(start, size, "content of a note"),
         )
-        offset = _align(start + size, alignment)
-
-
-def _align(offset: int, alignment: int) -> int:
-    return -(-offset // alignment) * alignment
+        offset = align_up(start + size, alignment)

@@ -118,7 +118,7 @@ class FatbinEntry(NamedTuple):
         version: of the PTX ISA for PTX; 1.7 or 1.8 for cubins.
         padded_size: from the payload's start to the next entry.
         compressed_size, uncompressed_size: 0 for a payload that is not compressed.
-        options_offset, name_offset: within the header; 0 if absent.
+        options_offset: within the header; 0 if absent.
         frame: for an image in a frame of several, the frame's offset; else 0.
         frame_start: the image's offset in the decompressed frame.
         frame_share: the part of the frame's bytes that it stands for, by uncompressed size.
@@ -138,8 +138,6 @@ class FatbinEntry(NamedTuple):
     compressed_size: int
     uncompressed_size: int
     options_offset: int
-    name_offset: int
-    name_size: int
     frame: int = 0
     frame_start: int = 0
     frame_share: int = 0
@@ -159,6 +157,11 @@ class FatbinEntry(NamedTuple):
         """Bytes of the payload; an uncompressed one includes its padding."""
         # The header has no field for the payload's true size if it isn't compressed.
         return self.compressed_size or self.padded_size
+
+    @property
+    def raw_size(self) -> int:
+        """Bytes of the decompressed image; with the padding if it isn't compressed."""
+        return self.uncompressed_size or self.padded_size
 
     @property
     def kind_name(self) -> str:
@@ -232,10 +235,6 @@ class Container:
     def images(self, entries: Iterable[FatbinEntry]) -> tuple[FatbinEntry, ...]:
         """Return entries with the images of each frame in its place."""
         return tuple(one for each in entries for one in self.inner_entries(each) or (each,))
-
-    def name(self, entry: FatbinEntry) -> bytes:
-        """Return the name in an entry's header; empty for most entries."""
-        return self.body.at(entry.offset + entry.name_offset, entry.name_size, "name").to_bytes()
 
 
 def read_container(window: Window, offset: int) -> Container:
@@ -409,7 +408,7 @@ def header_checks(fields: tuple[int, ...]) -> Iterator[tuple[str, int, str, bool
 
 def _to_entry(offset: int, fields: tuple[int, ...]) -> FatbinEntry:
     kind, _, header_size, padded_size, compressed_size, options_offset, *rest = fields
-    minor, major, arch, name_offset, name_size, flags, _, uncompressed_size = rest
+    minor, major, arch, _, _, flags, _, uncompressed_size = rest
     suffix = _SUFFIXES[flags & _SUFFIXED]
     return FatbinEntry(
         offset=offset,
@@ -431,8 +430,6 @@ def _to_entry(offset: int, fields: tuple[int, ...]) -> FatbinEntry:
         compressed_size=compressed_size,
         uncompressed_size=uncompressed_size,
         options_offset=options_offset,
-        name_offset=name_offset,
-        name_size=name_size,
     )
 
 

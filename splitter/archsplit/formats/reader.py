@@ -28,6 +28,11 @@ _SMALL_TABLE, _LARGE_TABLE = 1 << 16, 1 << 24
 _MANY_NAMES = 16
 
 
+def align_up(offset: int, alignment: int) -> int:
+    """Return the first multiple of an alignment from an offset on."""
+    return -(-offset // alignment) * alignment
+
+
 class Window:
     """A range of a file's bytes that can't be read outside of its bounds.
 

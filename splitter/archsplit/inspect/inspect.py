@@ -25,6 +25,7 @@ from archsplit.devicecode.scan import (
     file_form,
     read_contents,
     release_pages,
+    window_form,
 )
 from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.formats.descriptor import read_descriptor
@@ -112,10 +113,9 @@ def _download_sizes(wheel: Path) -> Iterator[tuple[str, int]]:
 
 def _single_file(path: Path, request: InspectRequest) -> File:
     window = open_file(path)
-    head = window.data[:HEAD_SIZE].tobytes()
-    if detect_form(head) is None:
+    if window_form(window) is None:
         raise BinaryFormatError(
-            f"{path} can't hold device code: it begins with {head[:8]!r}",
+            f"{path} can't hold device code: it begins with {window.data[:8].tobytes()!r}",
             hint="inspect a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder or a"
             " package",
         )
@@ -424,14 +424,14 @@ def _with_checksums(window: Window, units: tuple[Unit, ...], *, is_alone: bool) 
 
 
 def _images_size(unit: Unit) -> int:
-    if not unit.images:
-        return 0
-    return unit.images[-1].offset + unit.images[-1].file_bytes - unit.images[0].offset
+    ends = (image.offset + image.file_bytes - unit.images[0].offset for image in unit.images)
+    return max(ends, default=0)
 
 
 def _zstd_shares(window: Window) -> dict[CodeForm, float]:
     """Estimate the share of bytes that images keep as zstd frames."""
     # Only for this question: 20 ms, with the libraries that compress.
+    from archsplit.devicecode.edits import is_for_driver  # noqa: PLC0415
     from archsplit.devicecode.file_plan import container_holders  # noqa: PLC0415
     from archsplit.devicecode.recompress import estimate_shares  # noqa: PLC0415
 
@@ -441,7 +441,7 @@ def _zstd_shares(window: Window) -> dict[CodeForm, float]:
             for holder in container_holders(window)
             for section, container in holder.containers()
             # A linker can't read zstd: its input stays as it is.
-            if holder.is_linked(section)
+            if is_for_driver(section)
             for entry in container.entries()
         )
     except BinaryFormatError:

@@ -22,7 +22,7 @@ from archsplit.devicecode.select import (
     code_targets,
     is_code,
     kept_bitcode,
-    replaces_input,
+    runs_linked_code,
 )
 from archsplit.inspect.breakdown import BITCODE, share_text
 from archsplit.system.units import size_text, size_texts
@@ -69,7 +69,7 @@ class ContainerFacts(NamedTuple):
 
     def choose(self, capability: Capability) -> Target | None:
         """Return the target that a GPU takes; None for nothing."""
-        if self.linked is not None and replaces_input(self.linked, capability):
+        if self.linked is not None and runs_linked_code(self.linked, capability):
             return None
         return best_target(capability, self.targets)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability, CodeKind, Target
-from archsplit.devicecode.select import replaces_input
+from archsplit.devicecode.select import runs_linked_code
 from archsplit.release.findings import finding
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def needed_containers(
     device, replaced = Capability.parse(capability), set()
     for i, library in enumerate(table.libraries):
         rows = [((i, j), row) for j, row in enumerate(library.containers)]
-        if replaces_input((containers[at][0] for at, row in rows if row.is_linked), device):
+        if runs_linked_code((containers[at][0] for at, row in rows if row.is_linked), device):
             replaced |= {at for at, row in rows if row.is_input}
     return {at: one for at, one in containers.items() if at not in replaced}
 

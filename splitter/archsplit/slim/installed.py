@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.devicecode.apply import check_code_stays, check_coverage_stays, has_code_for
-from archsplit.devicecode.code_files import cubin_family, unused_bitcode
+from archsplit.devicecode.code_files import cubin_folder, unused_bitcode
 from archsplit.devicecode.plan_transfer import decode_plan, encode_plan
 from archsplit.devicecode.scan import file_form
 from archsplit.errors import BinaryFormatError, InputError, WheelError
@@ -194,7 +194,7 @@ def _can_have_code(path: str) -> bool:
 
 def _is_cubin_file(path: str, row: InstalledFile) -> bool:
     # By its name in RECORD: another distribution's cubins have another loader.
-    return cubin_family(row.normalized_path or "") is not None and Path(path).is_file()
+    return cubin_folder(row.normalized_path or "") is not None and Path(path).is_file()
 
 
 def _symlinked_folder(site: Path, path: str) -> str | None:

@@ -22,8 +22,8 @@ from rich.text import Text
 from archsplit.arch.compat import GPU_BY_CAPABILITY, can_run_on
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode.apply import coverage_changes
-from archsplit.devicecode.code_files import cubin_family
-from archsplit.devicecode.recompress import ZSTD_DRIVER, estimate_shares
+from archsplit.devicecode.code_files import cubin_folder
+from archsplit.devicecode.recompress import ZSTD_DRIVER_TEXT, estimate_shares
 from archsplit.devicecode.select import Coverage, PtxPolicy
 from archsplit.errors import ArchsplitError, TargetError
 from archsplit.slim.request import SHARED_FRAMES
@@ -270,7 +270,7 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
         yield f"{count_text(len(notes) - _MOST_NOTES, 'more note')}: --json has all"
     if report.zstd_saves:
         saves = short_size(report.zstd_saves)
-        yield f"--recompress 9 saves about {saves} more on disk, for {ZSTD_DRIVER}"
+        yield f"--recompress 9 saves about {saves} more on disk, for {ZSTD_DRIVER_TEXT}"
     # The result stands at the end, where a reader looks first.
     if report.output is not None:
         if report.size_after is not None:
@@ -317,14 +317,14 @@ def _slimmed_files(report: SlimReport) -> FittingTable:
 
 
 def _grouped(files: tuple[SlimmedFile, ...]) -> Iterator[SlimmedFile]:
-    """Yield the files of the table, with one row for all cubins of a family."""
+    """Yield the files of the table, with one row for all cubins of a folder."""
     cubins: dict[str, list[SlimmedFile]] = {}
     for file in files:
-        family = cubin_family(file.path)
-        if family is None:
+        folder = cubin_folder(file.path)
+        if folder is None:
             yield file
         else:
-            cubins.setdefault(family.folder, []).append(file)
+            cubins.setdefault(folder, []).append(file)
     for folder, group in cubins.items():
         yield replace(
             group[0],
@@ -401,7 +401,7 @@ def zstd_saves(plans: Iterable[FilePlan], request: SlimRequest) -> int:
         (filtered.container, entry)
         for plan in plans
         for filtered in plan.containers
-        if filtered.is_linked
+        if filtered.is_for_driver
         for entry in filtered.kept
     ]
     shares = estimate_shares(images)
@@ -427,7 +427,7 @@ def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
     if shared := sum(file.shared for file in report.files):
         yield f"kept {count_text(shared, 'image')}: {SHARED_FRAMES}"
     if request.recompress is not None:
-        yield f"compressed images need {ZSTD_DRIVER}"
+        yield f"compressed images need {ZSTD_DRIVER_TEXT}"
     # Users who ask for one GPU are surprised to find PTX of another in the result.
     if report.newest_ptx_bytes:
         yield _newest_ptx_text(report, request.selection)

@@ -11,7 +11,7 @@ from archsplit.devicecode.edits import copy_entry
 from archsplit.devicecode.file_plan import EditMode, FileEdit, is_linker_input
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.recompress import smaller_entry
-from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_contents
+from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_contents, window_form
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.libraries import is_signed_pe
 from archsplit.formats.reader import open_file
@@ -105,7 +105,7 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
     try:
         window = open_file(path)
         units = read_contents(window).units
-        form = detect_form(window.data[:HEAD_SIZE].tobytes())
+        form = window_form(window)
         is_signed = form is Form.PE and is_signed_pe(window)
         is_input = is_linker_input(window, form)
     except BinaryFormatError as error:

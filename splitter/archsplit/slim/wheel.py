@@ -22,7 +22,7 @@ from archsplit.devicecode.apply import (
 )
 from archsplit.devicecode.code_files import (
     bitcode_target,
-    cubin_family,
+    cubin_folder,
     plan_code_file,
     unused_bitcode,
 )
@@ -183,7 +183,7 @@ def plan_member(name: str, path: Path, edit: FileEdit) -> FilePlan:
     Bitcode that a GPU of the choice needs must not be given.
     """
     bitcode = bitcode_target(name)
-    if bitcode is not None or cubin_family(name) is not None:
+    if bitcode is not None or cubin_folder(name) is not None:
         return plan_code_file(path, edit, bitcode=bitcode)
     return plan_file(path, edit)
 
@@ -195,7 +195,7 @@ def _unpack_library(
     # A row without a digest is not compared.
     entry = wheel.row(name) if request.trust_record else RecordRow(path=name)
     head = read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
-    if is_unused or detect_form(head) in SLIMMABLE_FORMS or cubin_family(name) is not None:
+    if is_unused or detect_form(head) in SLIMMABLE_FORMS or cubin_folder(name) is not None:
         extract_member(wheel.archive, entry, path)
         return True
     with wheel.archive.open(entry) as stream:

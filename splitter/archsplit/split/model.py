@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.devicecode.partition import PackBy, ReleaseCores, divide_packs, plan_packs
-from archsplit.devicecode.recompress import LEVELS
-from archsplit.devicecode.select import code_targets, replaces_input
+from archsplit.devicecode.recompress import DEFAULT_LEVEL, SLOW_LEVEL
+from archsplit.devicecode.select import code_targets, runs_linked_code
 from archsplit.formats.descriptor import Shape
 from archsplit.formats.device_pack import PACK_FILE, encode_table
 from archsplit.release.identity import Identity, PackIdentity
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 OLDEST_CUDA = 11000
 """CUDA version of packs whose toolkit is not known, which no driver refuses."""
-DEFAULT_LEVEL, SLOW_LEVEL = LEVELS
 
 
 # A plain `pip install foo` can't know the GPU, so the project chooses what it brings.
@@ -267,7 +266,7 @@ def plan_contents(
     for number, (_, parts) in enumerate(cores):
         for part in parts:
             linked = [code_targets(one.entries) for one in part.moved if one.is_linked]
-            gpus = frozenset(gpu for gpu in GPU_BY_CAPABILITY if replaces_input(linked, gpu))
+            gpus = frozenset(gpu for gpu in GPU_BY_CAPABILITY if runs_linked_code(linked, gpu))
             for place, row in zip(part.moved, part.rows, strict=True):
                 library = library_name(part.name)
                 unneeded = gpus if place.is_input else frozenset()

@@ -18,9 +18,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
-from archsplit.arch.target import CodeKind
 from archsplit.devicecode.edits import decompress
 from archsplit.devicecode.scan import release_pages
+from archsplit.devicecode.select import is_ptx
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.descriptor import Shape
@@ -459,7 +459,7 @@ def _noted_toolkit(image: bytes, pack: str) -> int | None:
 
 
 def _ptx_isa_versions(entries: Iterable[FatbinEntry]) -> list[tuple[int, int]]:
-    return [one.version for one in entries if one.target and one.target.kind is CodeKind.PTX]
+    return [one.version for one in entries if is_ptx(one)]
 
 
 def _select_images(

@@ -20,7 +20,8 @@ import deflate
 
 from archsplit.devicecode.partition import REST_PACK
 from archsplit.devicecode.recompress import (
-    ZSTD_DRIVER,
+    SLOW_LEVEL,
+    ZSTD_DRIVER_TEXT,
     ImageResult,
     KeptReason,
     estimate_seconds,
@@ -28,7 +29,7 @@ from archsplit.devicecode.recompress import (
 )
 from archsplit.devicecode.scan import release_pages
 from archsplit.formats.fatbin import RELOCATABLE
-from archsplit.split.model import SLOW_LEVEL, StoredImages
+from archsplit.split.model import StoredImages
 from archsplit.system.parallel import map_on_cores
 from archsplit.system.resources import available_cores
 from archsplit.system.units import count_text, short_size
@@ -84,7 +85,7 @@ def store_images(
     entries = [entry for _, entry in images.values()]
     seconds = estimate_seconds(entries, level=level)
     if entries and (level == SLOW_LEVEL or seconds > _SLOW):
-        raw = short_size(sum(entry.uncompressed_size or entry.padded_size for entry in entries))
+        raw = short_size(sum(entry.raw_size for entry in entries))
         cores = available_cores()
         progress.note(
             f"{raw} of device code as zstd frames of level {level}: about {seconds:.0f} s of"
@@ -130,7 +131,7 @@ def _small_neighbors(
                 entry = one.place.entries[image.number]
                 if entry.offset not in offsets:
                     continue
-                is_small = (entry.uncompressed_size or entry.padded_size) < _SMALL
+                is_small = entry.raw_size < _SMALL
                 if is_small and results[image.digest].form and image.digest not in seen:
                     body = one.place.container.body
                     run[image.digest] = body.at(entry.offset, entry.size, "image").data
@@ -158,7 +159,7 @@ def stored_notes(stored: StoredImages, rows: Iterable[PackContainer], cuda: int)
         yield f"stored as zstd frames: {count_text(count, 'image')}"
         # With zstd images of the vendor, older drivers never ran the wheel.
         if (promise := _PROMISES.get(cuda // 1000)) and not kept[KeptReason.ZSTD]:
-            yield f"the packs need {ZSTD_DRIVER}, or libzstd.so.1"
+            yield f"the packs need {ZSTD_DRIVER_TEXT}, or libzstd.so.1"
             yield f"wheels of CUDA {cuda // 1000} promise {promise}; --recompress off keeps that"
     for reason, count in kept.most_common():
         if reason is not None:

@@ -32,7 +32,7 @@ from archsplit.devicecode.elf_shrink import PAGE_SIZES, ProgramHeader, read_prog
 from archsplit.errors import VerifyError
 from archsplit.formats.elf import PROGRAM_HEADER, Elf, SectionType, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic, Tag, dynamic_entries
-from archsplit.formats.reader import open_file
+from archsplit.formats.reader import align_up, open_file
 from archsplit.release.loader import STUB_LIBRARY
 from archsplit.system.fs import output_errors
 
@@ -203,9 +203,9 @@ def _free_place(elf: Elf, size: int) -> _Place:
     end = max(ends, default=_ADDRESS_END)
     if not page or end + size + 2 * page > _ADDRESS_END:
         raise elf.window.fault(0, "segments", f"{end:#x} as their end", "addresses to add one")
-    offset = -(-len(elf.window) // _ALIGNMENT) * _ALIGNMENT
+    offset = align_up(len(elf.window), _ALIGNMENT)
     # The dynamic linker maps whole pages: offset and address must agree within a page.
-    address = -(-end // page) * page + offset % page
+    address = align_up(end, page) + offset % page
     return _Place(address=address, offset=offset, size=size)
 
 
