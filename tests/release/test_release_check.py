@@ -19,7 +19,7 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.cli.main import main
 from archsplit.errors import InputError, ToolNotFoundError, VerifyError
-from archsplit.index.preflight import check_where_installed
+from archsplit.index.preflight import check_descriptions_with_twine
 from archsplit.recipe.load import load_recipe
 from archsplit.release import completeness
 from archsplit.release.completeness import CheckResult, Requirements, kernel_faults
@@ -47,7 +47,7 @@ FIRST_ONLY = Requirements(install=False, allowed=("second",))
 
 
 def check_release(folder: Path, effects: Effects, demands: Requirements) -> CheckResult:
-    describe = partial(check_where_installed, effects=effects)
+    describe = partial(check_descriptions_with_twine, effects=effects)
     return completeness.check_release(folder, effects, demands, describe=describe)
 
 

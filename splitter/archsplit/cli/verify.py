@@ -52,7 +52,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     """
     from functools import partial
 
-    from archsplit.index.preflight import check_where_installed
+    from archsplit.index.preflight import check_descriptions_with_twine
     from archsplit.release.completeness import Requirements, check_release
     from archsplit.release.install_test import installers
 
@@ -70,7 +70,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         installers(os.environ)
     with options.effects(console, quiet=True) as effects:
         effects.progress.begin_stage(f"checking {arguments.folder}", 0, "Checked the release")
-        describe = partial(check_where_installed, effects=effects)
+        describe = partial(check_descriptions_with_twine, effects=effects)
         verdict = check_release(arguments.folder, effects, demands, describe=describe)
     if arguments.json:
         print(json.dumps({"schema": RELEASE_CHECK_SCHEMA, **asdict(verdict)}, indent=2))  # noqa: T201 - data

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import requests
+    from packaging.tags import Tag
+    from packaging.utils import BuildTag, NormalizedName
+    from packaging.version import Version
     from pypi_simple import DistributionPackage
 
     from archsplit.index.retry import RetryPolicy
@@ -91,8 +94,8 @@ class IndexPage:
         """
         if (exact := self.files.get(file)) is not None:
             return exact
-        wanted = _name_key(file)
-        same = (one for one in self.files.values() if _name_key(one.name) == wanted)
+        wanted = wheel_key(file)
+        same = (one for one in self.files.values() if wheel_key(one.name) == wanted)
         return None if wanted is None else next(same, None)
 
     @property
@@ -107,13 +110,12 @@ class IndexPage:
 
 
 @lru_cache(maxsize=1 << 14)
-def _name_key(file: str) -> tuple[object, ...] | None:
+def wheel_key(file: str) -> tuple[NormalizedName, Version, BuildTag, frozenset[Tag]] | None:
     """Return the parts of a wheel's file name that an index compares; None for another file."""
     try:
-        project, version, build, tags = parse_wheel_filename(file)
+        return parse_wheel_filename(file)
     except InvalidWheelFilename:
         return None
-    return project, version, build, tags
 
 
 class Index:
@@ -198,8 +200,9 @@ class Index:
     def _page(self, url: str, accept: str = "") -> requests.Response | None:
         """Return a page, or None if this host has none."""
         import requests  # noqa: PLC0415 - see _session
+        from pypi_simple import ACCEPT_JSON_PREFERRED  # noqa: PLC0415 - see _session
 
-        headers = {"Accept": accept or _accepted(), **_FRESH}
+        headers = {"Accept": accept or ACCEPT_JSON_PREFERRED, **_FRESH}
         try:
             response = self._session.get(url, timeout=_TIMEOUTS, headers=headers)
         # A circle of redirects has no page at its end.
@@ -265,12 +268,6 @@ def _session() -> requests.Session:
             return target if is_same_host else None
 
     return OneHost()
-
-
-def _accepted() -> str:
-    from pypi_simple import ACCEPT_JSON_PREFERRED  # noqa: PLC0415 - see _session
-
-    return ACCEPT_JSON_PREFERRED
 
 
 def _parse_page(response: requests.Response, name: str) -> IndexPage:

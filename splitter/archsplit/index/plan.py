@@ -10,9 +10,10 @@ import enum
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
+from archsplit.index.client import wheel_key
 from archsplit.index.release import CORE, ORDER, PLUGIN, SOURCE, Artifact
 from archsplit.index.retry import utc_text
 from archsplit.system.units import short_size
@@ -21,9 +22,6 @@ from archsplit.wheels.filename import WheelName
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
-
-    from packaging.tags import Tag
-    from packaging.utils import BuildTag
 
     from archsplit.index.client import IndexPage, Repository
     from archsplit.index.release import UploadRelease
@@ -251,23 +249,15 @@ def _rivals(release: UploadRelease, state: IndexState) -> Iterator[tuple[str, st
 
     An installer prefers the higher build tag.
     """
-    own = {_wheel_key(one.path.name) for one in release.artifacts if one.role != SOURCE}
+    own = {wheel_key(one.path.name) for one in release.artifacts if one.role != SOURCE}
     for core in release.of(CORE):
-        key = _wheel_key(core.path.name)
+        _, version, build, tags = parse_wheel_filename(core.path.name)
         for served in state.projects[core.project].files.values():
-            other = _wheel_key(served.name)
-            if key is None or other is None or other in own or served.yanked is not None:
+            other = wheel_key(served.name)
+            if other is None or other in own or served.yanked is not None:
                 continue
-            if key[0] == other[0] and key[2] & other[2]:
-                yield core.path.name, served.name, other[1] > key[1]
-
-
-def _wheel_key(file: str) -> tuple[Version, BuildTag, frozenset[Tag]] | None:
-    try:
-        _, version, build, tags = parse_wheel_filename(file)
-    except InvalidWheelFilename:
-        return None
-    return version, build, tags
+            if version == other[1] and tags & other[3]:
+                yield core.path.name, served.name, other[2] > build
 
 
 def _notes(

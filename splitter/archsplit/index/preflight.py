@@ -53,7 +53,7 @@ def check_descriptions(paths: Sequence[Path], twine: Twine) -> DescriptionCheck:
     return DescriptionCheck(tuple(faults), tuple(warnings))
 
 
-def check_where_installed(paths: Sequence[Path], effects: Effects) -> DescriptionCheck:
+def check_descriptions_with_twine(paths: Sequence[Path], effects: Effects) -> DescriptionCheck:
     """Check files as `check_descriptions` does; without twine, warn that nothing was checked."""
     # twine belongs to the extra `publish`; `verify` must work without it.
     if find_spec("twine") is None:
@@ -113,7 +113,7 @@ def preflight_check(
     faults = [fault for one in release.artifacts for fault in attestation_faults(one)]
     if faults:
         raise VerifyError("\n  ".join(["attestations are of other files:", *faults]))
-    describe = partial(check_where_installed, effects=effects)
+    describe = partial(check_descriptions_with_twine, effects=effects)
     findings: list[Finding] = []
     warnings: list[str] = []
     for build_id, build in release.builds.items():

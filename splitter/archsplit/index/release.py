@@ -75,9 +75,9 @@ class UploadRelease:
         """All projects, in the order of the upload."""
         return tuple(dict.fromkeys(one.project for one in self.artifacts))
 
-    def of(self, *roles: str) -> tuple[Artifact, ...]:
-        """Return the files with one of these roles."""
-        return tuple(one for one in self.artifacts if one.role in roles)
+    def of(self, role: str) -> tuple[Artifact, ...]:
+        """Return the files with a role."""
+        return tuple(one for one in self.artifacts if one.role == role)
 
 
 def read_release(folders: Sequence[Path], *, source: Path | None = None) -> UploadRelease:

@@ -134,7 +134,7 @@ class RetryPolicy:
 
 
 def utc_text(time_: datetime) -> str:
-    """Return a time in UTC with seconds, rounded up."""
+    """Return a time in UTC with seconds, rounded up: ``2026-11-21T10:00:00Z``."""
     utc = time_.astimezone(timezone.utc) + timedelta(microseconds=999_999)
     return utc.strftime("%Y-%m-%dT%H:%M:%SZ")
 

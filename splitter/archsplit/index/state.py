@@ -63,7 +63,7 @@ class ReadBack:
         # Hexadecimal digits may be in upper case.
         return digest.lower() == artifact.sha256
 
-    def find(self, artifact: Artifact) -> bool:
+    def has(self, artifact: Artifact) -> bool:
         """Return True if the index has a file now.
 
         Raises:

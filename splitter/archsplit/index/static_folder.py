@@ -44,7 +44,7 @@ from archsplit.system.fs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from packaging.utils import NormalizedName
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 LOCK = ".archsplit.lock"
 UNLISTED = ".archsplit-left.json"
-_PAGES = (JSON_FILE, HTML_FILE)
 _SUFFIXES = (".whl", f".whl{METADATA_SUFFIX}")
 
 
@@ -133,11 +132,10 @@ class IndexFolder:
         for name, text in render_pages(project).items():
             self._write(f"{project.name}/{name}", text)
 
-    def write_root(self, names: Iterator[NormalizedName]) -> None:
+    def write_root(self, names: Iterable[NormalizedName]) -> None:
         """Write the list of projects; see `write_project`."""
-        listed = sorted(names)
-        self._write(JSON_FILE, root_json(listed))
-        self._write(HTML_FILE, root_html(listed))
+        for name, text in render_root(names).items():
+            self._write(name, text)
 
     def make_folder(self, project: NormalizedName) -> None:
         """Make a project's folder, readable by a web server of another user."""
@@ -198,7 +196,7 @@ class IndexFolder:
             return {}  # At worst some files stay for a longer time.
 
     def save_unlisted(self, unlisted: Mapping[str, int]) -> None:
-        """Write the times since which no page lists a file; see `left`."""
+        """Write the times since which no page lists a file; see `unlisted`."""
         # An index without waiting files gets no extra file.
         if unlisted or (self.root / UNLISTED).exists():
             text = json.dumps({"schema": 1, "left": dict(sorted(unlisted.items()))}, indent=1)
@@ -221,7 +219,13 @@ def _is_of(project: str, file: str) -> bool:
 
 def render_pages(project: IndexProject) -> dict[str, str]:
     """Return a project's pages by file name; the JSON page, which is the database, first."""
-    return dict(zip(_PAGES, (project_json(project), project_html(project)), strict=True))
+    return {JSON_FILE: project_json(project), HTML_FILE: project_html(project)}
+
+
+def render_root(names: Iterable[NormalizedName]) -> dict[str, str]:
+    """Return the list of all projects by file name; the JSON page first."""
+    listed = sorted(names)
+    return {JSON_FILE: root_json(listed), HTML_FILE: root_html(listed)}
 
 
 @contextlib.contextmanager
@@ -302,8 +306,12 @@ def check_index(folder: IndexFolder) -> int:
     projects = folder.projects()
     entries = [entry for project in projects.values() for entry in project.entries]
     findings = [
-        *_root_findings(folder, sorted(projects)),
-        *(finding for one in projects.values() for finding in _page_findings(folder, one)),
+        *_page_findings(folder, render_root(projects)),
+        *(
+            finding
+            for one in projects.values()
+            for finding in _page_findings(folder, render_pages(one), f"{one.name}/")
+        ),
         *(finding for one in entries for finding in _file_findings(folder, one)),
         *missing_plugins(entries),
     ]
@@ -316,22 +324,16 @@ def check_index(folder: IndexFolder) -> int:
     return len(entries)
 
 
-def _root_findings(folder: IndexFolder, names: list[str]) -> Iterator[str]:
-    for name, text in ((JSON_FILE, root_json(names)), (HTML_FILE, root_html(names))):
-        yield from _text_findings(folder, name, text)
-
-
-def _page_findings(folder: IndexFolder, project: IndexProject) -> Iterator[str]:
-    for name, text in render_pages(project).items():
-        yield from _text_findings(folder, f"{project.name}/{name}", text)
-
-
-def _text_findings(folder: IndexFolder, name: str, text: str) -> Iterator[str]:
-    path = folder.root / name
-    if not path.exists():
-        yield f"{name}: is missing"
-    elif read_file(path) != text.encode():
-        yield f"{name}: is not the page of these wheels"
+def _page_findings(
+    folder: IndexFolder, pages: Mapping[str, str], prefix: str = ""
+) -> Iterator[str]:
+    """Compare files of the index with the pages that they should have."""
+    for name, text in pages.items():
+        path = folder.root / prefix / name
+        if not path.exists():
+            yield f"{prefix}{name}: is missing"
+        elif read_file(path) != text.encode():
+            yield f"{prefix}{name}: is not the page of these wheels"
 
 
 def _file_findings(folder: IndexFolder, entry: IndexEntry) -> Iterator[str]:

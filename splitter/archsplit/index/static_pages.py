@@ -17,11 +17,8 @@ from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from archsplit.errors import InputError, WheelError
-from archsplit.index.static_model import (
-    IndexEntry,
-    IndexProject,
-    IndexRelease,
-)
+from archsplit.index.retry import utc_text
+from archsplit.index.static_model import IndexEntry, IndexProject, IndexRelease
 from archsplit.system.schema import schema_faults
 
 if TYPE_CHECKING:
@@ -112,11 +109,6 @@ def parse_project(content: bytes, *, where: str) -> IndexProject:
     return IndexProject.of(canonicalize_name(page.name), entries)
 
 
-def timestamp_text(seconds: int) -> str:
-    """Return a time in the format of the specification: ``2026-11-21T10:00:00Z``."""
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _link(entry: IndexEntry) -> str:
     digest = f"sha256={entry.metadata_sha256}"
     metadata = {"data-core-metadata": digest, "data-dist-info-metadata": digest}
@@ -140,7 +132,7 @@ def _file(entry: IndexEntry) -> dict[str, object]:
         "hashes": {"sha256": entry.sha256},
         **({"requires-python": entry.requires_python} if entry.requires_python else {}),
         "size": entry.size,
-        "upload-time": timestamp_text(entry.uploaded),
+        "upload-time": utc_text(datetime.fromtimestamp(entry.uploaded, timezone.utc)),
         # PEP 691: the value is a boolean or a reason.
         "yanked": False if entry.yanked is None else entry.yanked or True,
         **metadata,

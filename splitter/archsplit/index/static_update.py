@@ -47,11 +47,9 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from archsplit.index.static_folder import IndexFolder
-    from archsplit.index.static_model import (
-        IndexRelease,
-        ReleaseSet,
-        RetentionLimits,
-    )
+    from archsplit.index.static_model import IndexRelease, ReleaseSet, RetentionLimits
+
+    Projects = dict[NormalizedName, IndexProject]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +148,6 @@ def copy_in(one: NewWheel, folder: IndexFolder) -> None:
     folder.written.append(f"{project}/{name}")
 
 
-if TYPE_CHECKING:
-    Projects = dict[NormalizedName, IndexProject]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexChange:
     """A change to an index.
@@ -221,7 +215,7 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
     # Checked before the first write: a refused change leaves the index as it was.
     _check_cores(projects, grown)
     grown = _apply_yanks(grown, change)
-    _copy_in(new, folder)
+    _copy_all(new, folder)
     for one in restored:
         copy_in(one, folder)
     pruned: tuple[ReleaseSet, ...] = ()
@@ -274,7 +268,7 @@ def _write_pages(folder: IndexFolder, grown: Projects, final: Projects) -> None:
     order = requirements_first(grown)
     for name in order:
         folder.write_project(grown[name])
-    folder.write_root(iter({*order, *folder.names()}))
+    folder.write_root({*order, *folder.names()})
     for name in reversed(order):
         folder.write_project(final[name])
 
@@ -327,14 +321,14 @@ def _check_cores(before: Projects, after: Projects) -> None:
 def _apply_yanks(projects: Projects, change: IndexChange) -> Projects:
     given: dict[IndexRelease, str | None] = {**change.yank, **dict.fromkeys(change.unyank)}
     # 1.0 and 1.0.0 are one version, to installers as well.
-    existing = {_version(entry.release) for entry in _entries(projects)}
-    if unknown := {release for release in given if _version(release) not in existing}:
+    existing = {_key(entry.release) for entry in _entries(projects)}
+    if unknown := {release for release in given if _key(release) not in existing}:
         raise InputError(f"{', '.join(map(str, sorted(unknown)))} is not in the index")
-    named = {_version(release): reason for release, reason in given.items()}
+    named = {_key(release): reason for release, reason in given.items()}
     reasons: dict[tuple[NormalizedName, Version], str | None] = {}
     for one in release_sets(_entries(projects)):
         # A yank of one release yanks its set: a core without its plugins runs on no GPU.
-        in_set = [_version(release) for release in one.releases]
+        in_set = [_key(release) for release in one.releases]
         for release in in_set:
             if release in named:
                 reasons |= dict.fromkeys(in_set, named[release])
@@ -342,7 +336,7 @@ def _apply_yanks(projects: Projects, change: IndexChange) -> Projects:
         name: replace(
             project,
             entries=tuple(
-                replace(one, yanked=reasons.get(_version(one.release), one.yanked))
+                replace(one, yanked=reasons.get(_key(one.release), one.yanked))
                 for one in project.entries
             ),
         )
@@ -350,11 +344,11 @@ def _apply_yanks(projects: Projects, change: IndexChange) -> Projects:
     }
 
 
-def _version(release: IndexRelease) -> tuple[NormalizedName, Version]:
+def _key(release: IndexRelease) -> tuple[NormalizedName, Version]:
     return release.project, index_order(release.version)
 
 
-def _copy_in(new: Iterable[NewWheel], folder: IndexFolder) -> None:
+def _copy_all(new: Iterable[NewWheel], folder: IndexFolder) -> None:
     begun = len(folder.written)
     try:
         for one in new:

@@ -42,7 +42,7 @@ _TOKEN = re.compile(r"\bpypi-[\w-]{16,}")
 
 def run_request(argv: Sequence[str]) -> int:
     """Carry out a request, and write the reply."""
-    # An upload that outlives the publisher would go on after the journal's lock is free.
+    # An upload that outlives the publisher would run beside the upload of the next run.
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     result, verb, *words = argv
     work = {"where": _where, "upload": _upload, "check": _check}[verb]

@@ -1,6 +1,8 @@
 """Twine as a child process: only the child has the credentials.
 
-A file is uploaded until the index has it: a refusal is compared with the state of the index.
+In: the files of a plan. Out: uploads, the findings of ``twine check``, or an error for each way in
+which an index refuses. A file is uploaded until the index has it: a refusal is compared with the
+state of the index.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ class TwineResult:
 
     Attributes:
         outcome: ``done``, ``answered`` (an error reply of the index), ``unreachable``, ``refused by
-            twine``, or ``no end`` (a timeout).
+            twine``, or ``timeout``.
         status: of HTTP; 0 without a reply.
         reason: the text of the status line, or the error message of twine.
         text: of the reply, without markup.
@@ -148,7 +150,7 @@ class Twine:
         """
         result = self._call("where", self._place(), seconds=_WHERE_SECONDS)
         # A busy machine, and not a mistake of the user.
-        if result.outcome == "no end":
+        if result.outcome == "timeout":
             raise ToolFailedError(f"twine can't be asked for the address: {result.reply()}")
         if not result.is_done:
             raise UsageError(f"twine doesn't know this repository: {result.reply()}")
@@ -196,7 +198,7 @@ class Twine:
             try:
                 done = self.runner.run(self._command(argv, folder, seconds))
             except ToolFailedError:
-                return TwineResult(outcome="no end", reason=f"no reply within {seconds:.0f} s")
+                return TwineResult(outcome="timeout", reason=f"no reply within {seconds:.0f} s")
             try:
                 # A full disk leaves half of it.
                 return _RESULT.validate_json(read_file(result))
@@ -217,20 +219,6 @@ class Twine:
             env={**self.environment, **own},
             timeout=seconds,
         )
-
-
-def make_refusal(artifact: Artifact, result: TwineResult) -> IndexRefusedError:
-    """Return the error for an index's refusal, with a hint for its status."""
-    hints = {
-        401: "the index rejected these credentials: TWINE_USERNAME, TWINE_PASSWORD, ~/.pypirc",
-        403: f"the credentials may not upload to {artifact.project}: the name may be somebody"
-        " else's, a token may be for other projects, or a trusted publisher may be missing",
-        413: "the index accepts no file of that size",
-    }
-    return IndexRefusedError(
-        f"{artifact.path.name}: {result.reply()}",
-        hint=hints.get(result.status, "nothing was uploaded after it; the core is not live"),
-    )
 
 
 def _last_line(done: CompletedProcess) -> str:
@@ -271,12 +259,12 @@ class Uploader:
         if result.is_done:
             return
         # The reply may have been lost, or an earlier attempt may have worked: the index decides.
-        if not self.read_back.find(step.artifact):
+        if not self.read_back.has(step.artifact):
             self._raise_error(step, result)
 
     def _raise_error(self, step: UploadStep, result: TwineResult) -> None:
         """Raise the exception for a failed upload."""
-        if result.outcome in {"unreachable", "no end"}:
+        if result.outcome in {"unreachable", "timeout"}:
             raise RetryableError(result.reply())
         if result.outcome != "answered":
             is_elsewhere = "redirect" in result.reply()
@@ -292,7 +280,7 @@ class Uploader:
             raise RetryableError(result.reply(), wait=wait)
         if result.status in _EXISTS and "exist" in result.reply().lower():
             raise RetryableError(f"{result.reply()}; but its page doesn't show it yet")
-        raise make_refusal(step.artifact, result)
+        raise _refusal(step.artifact, result)
 
     def _later(self, result: TwineResult, wait: float) -> TryLaterError:
         when = utc_text(self.retry.clock.now() + timedelta(seconds=wait))
@@ -310,3 +298,17 @@ def _is_about_names(step: UploadStep, result: TwineResult) -> bool:
     limits = " ".join(result.headers.values())
     is_named = "new project" in result.reply().lower() or "project.create" in limits
     return step.status is NameStatus.NEW and is_named
+
+
+def _refusal(artifact: Artifact, result: TwineResult) -> IndexRefusedError:
+    """Return the error for an index's refusal, with a hint for its status."""
+    hints = {
+        401: "the index rejected these credentials: TWINE_USERNAME, TWINE_PASSWORD, ~/.pypirc",
+        403: f"the credentials may not upload to {artifact.project}: the name may be somebody"
+        " else's, a token may be for other projects, or a trusted publisher may be missing",
+        413: "the index accepts no file of that size",
+    }
+    return IndexRefusedError(
+        f"{artifact.path.name}: {result.reply()}",
+        hint=hints.get(result.status, "nothing was uploaded after it; the core is not live"),
+    )
