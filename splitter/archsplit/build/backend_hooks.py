@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from archsplit import __version__
 from archsplit.build.pipeline import compile_plan, open_session
 from archsplit.build.plan import open_context, plan_build, requested_recipe, select_targets
 from archsplit.build.provenance import add_licenses, read_origins
@@ -139,8 +138,7 @@ sys.meta_path.insert(0, SourceTreeFinder)
 def build_editable_core(request: BuildRequest, effects: Effects, *, out: Path) -> Path:
     """Write the wheel of an editable installation into ``out``; return its path.
 
-    Args:
-        order: the targets whose plugins the wheel gets; () for none.
+    The wheel has the plugins of the requested targets.
 
     Raises:
         OutputError: the path of the source tree can't be written into a ``.pth`` file.
@@ -159,9 +157,9 @@ def _editable(plan: BuildPlan, effects: Effects) -> WheelDraft:
     recipe, identity = plan.context.recipe, plan.identity
     machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
     loader = copy_loader(folder=plan.context.folder, machine=machine)
-    packer = WheelPlanner(recipe=recipe, identity=identity, generator=f"archsplit {__version__}")
+    planner = WheelPlanner(recipe=recipe, identity=identity)
     # Only this machine installs the wheel. An index refuses the tag, as it should.
-    core = packer.core(loader, (f"linux_{machine}",))
+    core = planner.core(loader, (f"linux_{machine}",))
     # The package's own files are imported from the source tree.
     sources = {str(path) for path in recipe.python.files}
     made = [member for member in core.members if member.name not in sources]

@@ -15,7 +15,6 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from archsplit import __version__
 from archsplit.build.context import find_recipe_toolkits
 from archsplit.build.engine import build_history, open_farm
 from archsplit.build.link import check_library
@@ -242,13 +241,12 @@ def open_session(
 def _write_wheels(
     plan: BuildPlan, origins: Origins, judge: PlatformTagCache, effects: Effects, folder: Path
 ) -> tuple[ReleaseWheel, ...]:
-    packer = WheelPlanner(
+    planner = WheelPlanner(
         recipe=plan.context.recipe,
         identity=_with_digests(plan.identity, plan.libraries),
-        generator=f"archsplit {__version__}",
         plugin_requires=plan.context.plugin_requires,
     )
-    drafts = list(_drafts(plan, packer, judge, effects))
+    drafts = list(_drafts(plan, planner, judge, effects))
     effects.progress.begin_stage("writing wheels", len(drafts), "Wrote {} wheels")
     paths = write_wheels(
         folder,
@@ -283,25 +281,25 @@ def _with_digests(identity: Identity, libraries: Mapping[Target, Path]) -> Ident
 
 
 def _drafts(
-    plan: BuildPlan, packer: WheelPlanner, judge: PlatformTagCache, effects: Effects
+    plan: BuildPlan, planner: WheelPlanner, judge: PlatformTagCache, effects: Effects
 ) -> Iterator[tuple[Plugin | Literal["core", "meta"], WheelDraft]]:
     policy = plan.context.recipe.targets.manylinux
     tags = []
     for target, library in plan.libraries.items():
         tags.append(judge.promised({library.name: library}, plan.identity.provided, policy))
         plugin = Plugin(kind="library", name=str(target), targets=(str(target),))
-        yield plugin, packer.plugin(target, library, tags[-1])
+        yield plugin, planner.plugin(target, library, tags[-1])
     if plan.core:
         # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
         loader = copy_loader(folder=plan.context.folder, machine=machine)
-        platforms = judge.promised(packer.core_libraries(loader), (), policy)
+        platforms = judge.promised(planner.core_libraries(loader), (), policy)
         # The core of a part is the same on all machines, whichever targets they build.
         if len(tags) == len(plan.identity.targets):
             platforms = core_platforms(platforms, tags)
-        yield "core", packer.core(loader, platforms)
+        yield "core", planner.core(loader, platforms)
         if plan.context.recipe.install.mode == "meta":
-            yield "meta", packer.meta()
+            yield "meta", planner.meta()
 
 
 def _report(plan: BuildPlan, wheels: tuple[ReleaseWheel, ...]) -> Release:

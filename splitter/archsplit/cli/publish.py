@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     with options.effects(console, quiet=arguments.quiet) as effects:
         effects.progress.begin_stage("checking the release", 0, "Checked the release")
         # Faults of the command line are reported before the first request.
-        others = tuple(map(index_address, arguments.extra_index_url))
+        extra_indexes = tuple(map(index_address, arguments.extra_index_url))
         index = index_address(arguments.index_url) if arguments.index_url else None
         release = read_release(arguments.folders, source=arguments.source)
         twine = _twine(arguments, effects)
@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
                 project_bytes=arguments.max_project_size or limits[1],
             ),
             retry=retry,
-            others=others,
+            extra_indexes=extra_indexes,
             only=frozenset(map(distribution_name, arguments.only)),
             download=not arguments.no_download,
         )

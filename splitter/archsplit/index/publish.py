@@ -37,12 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from archsplit.index.client import IndexFile, Repository
-    from archsplit.index.plan import PublishPlan, Rules, UploadStep
+    from archsplit.index.plan import PublishPlan, Rules
     from archsplit.index.release import Artifact, UploadRelease
     from archsplit.index.retry import RetryPolicy
     from archsplit.index.upload import Twine
     from archsplit.release.context import Effects
-    from archsplit.system.terminal import ProgressSink
 
 PUBLICATION_SCHEMA = 1
 
@@ -130,7 +129,7 @@ class Publisher:
     """Publisher of releases to one index.
 
     Attributes:
-        others: addresses of extra indexes, which users have for other dependencies.
+        extra_indexes: addresses of the indexes that users have for other dependencies.
         retry: for each request.
         download: True to compare all bytes of each uploaded file; False trusts the index's digest.
         only: the projects whose files are uploaded; empty for all.
@@ -141,7 +140,7 @@ class Publisher:
     repository: Repository
     rules: Rules
     retry: RetryPolicy
-    others: tuple[str, ...] = ()
+    extra_indexes: tuple[str, ...] = ()
     download: bool = True
     only: frozenset[str] = frozenset()
 
@@ -159,9 +158,10 @@ class Publisher:
                 f"{', '.join(unknown)} is not a project of {release.project} {release.version}",
                 hint=f"--only takes {', '.join(release.projects)}",
             )
-        index = Index(self.repository.index, self.retry)
-        state = read_index_state(release, index, self._read_back_check())
-        indexes = (index, *(Index(address, self.retry) for address in self.others))
+        read_back = self._read_back
+        index = read_back.index
+        state = read_index_state(release, read_back)
+        indexes = (index, *(Index(address, self.retry) for address in self.extra_indexes))
         notes = (
             *missing_dependencies(release, indexes),
             *dropped_targets(release, state.projects[release.project], index),
@@ -192,52 +192,28 @@ class Publisher:
         plan = self.plan(release)
         confirm(plan)
         refuse(plan)
-        uploader = Uploader(twine=self.twine, read_back=self._read_back_check(), retry=self.retry)
-        run = _Run(plan=plan, progress=self.effects.progress, uploader=uploader)
-        return Publication(
-            plan=plan, live=tuple(run.execute()), requirement=install_requirement(release)
-        )
-
-    def _read_back_check(self) -> ReadBack:
-        index = Index(self.repository.index, self.retry)
-        return ReadBack(index=index, retry=self.retry, download=self.download)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """A run of a plan: plugins, then core and source, then the meta wheel."""
-
-    plan: PublishPlan
-    progress: ProgressSink
-    uploader: Uploader
-
-    def execute(self) -> Iterator[LiveFile]:
-        """Upload role by role: a role begins after all files of the one before were read back."""
+        live: list[LiveFile] = []
         for roles in ((PLUGIN,), (CORE, SOURCE), (META,)):
-            yield from self._upload_roles(*roles)
+            live += self._publish_roles(plan, roles)
+        return Publication(plan=plan, live=tuple(live), requirement=install_requirement(release))
 
-    def _upload_roles(self, *roles: str) -> list[LiveFile]:
-        """Upload the files of these roles, and read them back."""
-        steps = [step for step in self.plan.steps if step.artifact.role in roles]
+    def _publish_roles(self, plan: PublishPlan, roles: tuple[str, ...]) -> list[LiveFile]:
+        """Upload the files of some roles, and read them back before the next roles begin."""
+        steps = [step for step in plan.steps if step.artifact.role in roles]
         uploads = [step for step in steps if step.action is Action.UPLOAD]
+        progress, clock = self.effects.progress, self.retry.clock
+        uploader = Uploader(twine=self.twine, read_back=self._read_back, retry=self.retry)
         if uploads:
             kinds = " and ".join(dict.fromkeys(step.artifact.role for step in uploads))
-            self.progress.begin_stage(f"uploading {kinds}", len(uploads), "Uploaded {} files")
+            progress.begin_stage(f"uploading {kinds}", len(uploads), "Uploaded {} files")
         for step in uploads:
-            self._upload(step)
-        return self._verify_live(steps)
-
-    def _upload(self, step: UploadStep) -> None:
-        clock = self.uploader.retry.clock
-        began = clock.monotonic()
-        self.progress.start_step(f"{step.artifact.path.name}, {short_size(step.artifact.size)}")
-        self.uploader.upload(step)
-        self.progress.finish_step(step.artifact.path.name, clock.monotonic() - began)
-
-    def _verify_live(self, steps: list[UploadStep]) -> list[LiveFile]:
+            began, name = clock.monotonic(), step.artifact.path.name
+            progress.start_step(f"{name}, {short_size(step.artifact.size)}")
+            uploader.upload(step)
+            progress.finish_step(name, clock.monotonic() - began)
         if steps:
-            self.progress.begin_stage("reading back", 0, "Read the files back from the index")
-        served = self.uploader.read_back.verify([step.artifact for step in steps])
+            progress.begin_stage("reading back", 0, "Read the files back from the index")
+        served = self._read_back.verify([step.artifact for step in steps])
         return [
             LiveFile(
                 artifact=step.artifact,
@@ -246,6 +222,11 @@ class _Run:
             )
             for step in steps
         ]
+
+    @property
+    def _read_back(self) -> ReadBack:
+        index = Index(self.repository.index, self.retry)
+        return ReadBack(index=index, retry=self.retry, download=self.download)
 
 
 def refuse(plan: PublishPlan) -> None:

@@ -44,8 +44,6 @@ class ReadBack:
             VerifyError: the metadata or bytes of a file differ from its page.
             IndexUnreachableError: a file didn't appear in time.
         """
-        if not artifacts:
-            return {}
         what = f"waiting until {self.index.address} shows all files ({len(artifacts)})"
         served = self.retry.keep_trying(what, lambda: self._listed(artifacts))
         for one in artifacts:
@@ -119,14 +117,14 @@ class ReadBack:
             raise ConflictError(f"{artifact.path.name} is on the index, but was yanked")
 
 
-def read_index_state(release: UploadRelease, index: Index, read_back: ReadBack) -> IndexState:
+def read_index_state(release: UploadRelease, read_back: ReadBack) -> IndexState:
     """Return the state of a release's projects on the index.
 
     Raises:
         IndexUnreachableError: the index can't be read.
         IndexRefusedError: the index denies access.
     """
-    projects = index.projects(release.projects)
+    projects = read_back.index.projects(release.projects)
     same = {
         one.path.name: read_back.is_same(one, served)
         for one in release.artifacts

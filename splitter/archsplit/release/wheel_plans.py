@@ -16,7 +16,6 @@ import tarfile
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from archsplit import __version__
 from archsplit.errors import OutputError
 from archsplit.formats.elf import ELF_MAGIC
 from archsplit.formats.reader import open_file
@@ -86,14 +85,12 @@ class WheelPlanner:
     """Plans the wheels of one build.
 
     Attributes:
-        identity: who the core is.
-        generator: what made the wheels, for their WHEEL file: ``archsplit 0.1.0``.
+        identity: of the core.
         plugin_requires: the requirements of each plugin beside its core.
     """
 
     recipe: Recipe
     identity: Identity
-    generator: str
     plugin_requires: tuple[str, ...] = ()
 
     def plugin(self, target: Target, library: Path, platforms: tuple[str, ...]) -> WheelDraft:
@@ -151,7 +148,6 @@ class WheelPlanner:
         return WheelDraft(
             name=name,
             metadata=metadata,
-            generator=self.generator,
             members=members,
             licenses=wheel_members(
                 {str(path): self.recipe.root / path for path in self.recipe.project.license_files}
@@ -248,8 +244,7 @@ def write_cuda_releases(
             extras=dict(_extras(project, version, releases, staging)),
         )
         name = WheelName(project=distribution_name(project), version=version, platforms=("any",))
-        generator = f"archsplit {__version__}"
-        draft = WheelDraft(name=name, metadata=metadata, generator=generator, purelib=True)
+        draft = WheelDraft(name=name, metadata=metadata, purelib=True)
         front = write_wheel(staging, draft, epoch=epoch).name
         # Two at once have both passed the check before the work: the second is refused here.
         with LockedFolder(target):
@@ -298,12 +293,12 @@ def pack_source(recipe: Recipe, core: CoreMetadata, *, folder: Path, epoch: int)
         gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=epoch) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for name, content in sorted(_members(recipe, core)):
+        for name, content in sorted(_source_members(recipe, core)):
             archive.addfile(_header(f"{stem}/{name}", len(content), epoch), io.BytesIO(content))
     return path
 
 
-def _members(recipe: Recipe, core: CoreMetadata) -> Iterator[tuple[str, bytes]]:
+def _source_members(recipe: Recipe, core: CoreMetadata) -> Iterator[tuple[str, bytes]]:
     # The models of recipes take 0.1 s, and a split, which has its plans from here, reads none.
     from archsplit.recipe.pyproject_table import PROJECT_FILE  # noqa: PLC0415 (see above)
 

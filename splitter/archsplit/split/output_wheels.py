@@ -227,7 +227,7 @@ def _metadata(core: Core, text: bytes) -> bytes:
     )
 
 
-def meta_draft(core: Core, generator: str) -> WheelDraft:
+def meta_draft(core: Core) -> WheelDraft:
     """Return the wheel that requires a core and all of its packs."""
     name, raw, project = meta_name(core.name), core.wheel.raw_metadata, core.name.project
     common = CoreMetadata(
@@ -239,7 +239,7 @@ def meta_draft(core: Core, generator: str) -> WheelDraft:
         license_expression=raw.get("license_expression", ""),
         requires_python=raw.get("requires_python", ""),
     )
-    return WheelDraft(name=name, metadata=meta_metadata(common), generator=generator, purelib=True)
+    return WheelDraft(name=name, metadata=meta_metadata(common), purelib=True)
 
 
 _DENSE_BYTES = 64 << 10
@@ -266,7 +266,6 @@ class PackWriter:
 
     cores: tuple[Core, ...]
     contents: ReleaseContents = field(repr=False)
-    generator: str
     licenses: dict[str, bytes] = field(repr=False)
 
     @property
@@ -349,7 +348,6 @@ class PackWriter:
         return WheelDraft(
             name=name,
             metadata=metadata,
-            generator=self.generator,
             members=(WheelMember(name=place, content=content),),
             licenses=wheel_members(self.licenses),
             sboms=wheel_members({SPLIT: bill}),

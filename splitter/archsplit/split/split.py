@@ -10,7 +10,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from archsplit import __version__
 from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError
 from archsplit.release.checks import CheckScope
 from archsplit.release.identity import LOADER_PACKAGE, ReleaseKind
@@ -226,7 +225,6 @@ class _Split:
             writer = PackWriter(
                 cores=cores,
                 contents=contents,
-                generator=f"archsplit {__version__}",
                 licenses=fat_wheel_licenses(self.wheels[0]),
             )
             jobs = WheelJobs(

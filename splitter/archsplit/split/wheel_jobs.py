@@ -130,7 +130,7 @@ class WheelJobs:
         )
 
     def _write_meta(self) -> ReleaseWheel:
-        draft = meta_draft(self.writer.core, self.writer.generator)
+        draft = meta_draft(self.writer.core)
         return self._write(
             str(draft.name), draft.write, role="meta", distribution=draft.name.project
         )

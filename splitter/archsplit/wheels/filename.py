@@ -11,18 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from packaging.utils import (
-    InvalidName,
-    NormalizedName,
-    canonicalize_name,
-    parse_wheel_filename,
-)
+from packaging.utils import InvalidName, NormalizedName, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
+
+from archsplit.errors import WheelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-from archsplit.errors import WheelError
 
 __pure__ = True
 

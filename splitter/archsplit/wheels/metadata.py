@@ -1,4 +1,6 @@
-"""The files METADATA and WHEEL: written, read and edited.
+"""Files METADATA and WHEEL of a wheel: written, read and edited.
+
+In: records, or the bytes of such a file. Out: bytes, or records with every fault in one error.
 
 A new METADATA goes through ``packaging``, which refuses what the index would refuse. The files of
 other builders are edited line by line, because a parser would lose fields that it doesn't know.
@@ -25,13 +27,13 @@ from archsplit.errors import WheelError
 from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from email.message import Message
 
 __pure__ = True
 
-# The oldest version with License-Expression (PEP 639).
 METADATA_VERSION = "2.4"
+"""Oldest version with License-Expression (PEP 639)."""
 
 _FIELDS = (
     "Metadata-Version",
@@ -343,7 +345,9 @@ class WheelInfo:
             fields = Parser().parsestr(content.decode("ascii"))
         except UnicodeDecodeError as error:
             raise WheelError(f"WHEEL is not ASCII: {error}") from None
-        version, root = _only_value(fields, "Wheel-Version"), _first_value(fields, _ROOT_FIELD)
+        version = _only_value(fields, "Wheel-Version")
+        roots: list[str] = fields.get_all(_ROOT_FIELD, [])
+        root = roots[0].strip() if roots else _only_value(fields, _ROOT_FIELD)
         # The specification: refuse another major version, accept a newer minor one.
         if version.partition(".")[0] != "1":
             raise WheelError(f"WHEEL has the format version {version!r}, expected 1.x")
@@ -354,33 +358,25 @@ class WheelInfo:
             tags=tuple(sorted(set(fields.get_all("Tag", [])))),
             purelib=_ROOT_VALUES[root.lower()],
             build=_only_value(fields, "Build") if "Build" in fields else "",
-            notes=tuple(_repeated_notes(fields, _ROOT_FIELD)),
+            notes=()
+            if len(roots) == 1
+            else (
+                f"WHEEL has {len(roots)} lines {_ROOT_FIELD}; the first one counts, as for pip:"
+                f" {root}",
+            ),
         )
 
 
 def edit_wheel_info(content: bytes, *, tags: Iterable[str], build: str) -> bytes:
     """Return WHEEL with the tags and build tag of a file name, and one Root-Is-Purelib."""
     text = _NAME_LINES.sub(b"", content)
-    # Readers disagree about the second of two lines; pip goes by the first one.
-    # Some public wheels have two such lines, with different values.
+    # Some public wheels have two such lines with different values, and pip goes by the first.
     if roots := list(_ROOT_LINE.finditer(text)):
         end = roots[0].end()
         text = text[:end] + _ROOT_LINE.sub(b"", text[end:])
     lines = [f"Tag: {tag}\n" for tag in tags]
     lines += [f"Build: {build}\n"] if build else []
     return text.rstrip() + b"\n" + "".join(lines).encode()
-
-
-def _first_value(fields: Message, name: str) -> str:
-    values: list[str] = fields.get_all(name, [])
-    return values[0].strip() if values else _only_value(fields, name)
-
-
-def _repeated_notes(fields: Message, name: str) -> Iterator[str]:
-    values: list[str] = fields.get_all(name, [])
-    if len(values) > 1:
-        first = values[0].strip()
-        yield f"WHEEL has {len(values)} lines {name}; the first one counts, as for pip: {first}"
 
 
 def _only_value(fields: Message, name: str) -> str:

@@ -167,7 +167,7 @@ class AuditwheelReport(BaseModel):
         """Return the policies of the report with their obstacles, by glibc."""
         obstacles_by_tag = {self.overall_tag: PolicyObstacles(), **self.policy_upgrades}
         pairs = [(_policy(tag), obstacles) for tag, obstacles in obstacles_by_tag.items()]
-        # Tags of musl and of plain Linux are no manylinux policies.
+        # Tags of musl and of plain Linux are not policies of manylinux.
         policies = [(policy, obstacles) for policy, obstacles in pairs if policy]
         return sorted(policies, key=lambda pair: pair[0].glibc)
 
@@ -301,7 +301,7 @@ class PlatformTagCache:
         Raises:
             ArchsplitError: see `find_platform_tags`.
         """
-        return self._find(libraries, provided).names
+        return self.promised(libraries, provided, "")
 
     def promised(
         self, libraries: Mapping[str, Path], provided: Sequence[str], policy: str

@@ -18,6 +18,7 @@ import zipfile
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from isal import isal_zlib
@@ -309,8 +310,7 @@ class Wheel:
             WheelError: members are damaged, or RECORD has other hashes; the message lists all.
         """
         names = [name for name in self.names if name not in besides]
-        found = self.map_members(self._member_errors, names)
-        errors = [error for group in found for error in group]
+        errors = list(chain.from_iterable(self.map_members(self._member_errors, names)))
         if errors:
             hint = next((error.hint for error in errors if error.hint), None)
             raise unsound_wheel(self.path, [error.message for error in errors], hint=hint)
@@ -331,14 +331,13 @@ class Wheel:
         )
 
     def _member_errors(self, names: Iterable[str]) -> list[WheelError]:
-        return [error for name in names if (error := self._member_error(name))]
-
-    def _member_error(self, name: str) -> WheelError | None:
-        try:
-            self.check(name)
-        except WheelError as error:
-            return error
-        return None
+        errors: list[WheelError] = []
+        for name in names:
+            try:
+                self.check(name)
+            except WheelError as error:  # noqa: PERF203 - each member has its own error
+                errors.append(error)
+        return errors
 
     def check(self, name: str) -> None:
         """Read a member to its end, and compare it with the archive and RECORD.

@@ -209,8 +209,6 @@ def _parse_hash(text: str) -> tuple[str, bytes | None]:
 
 _SUFFIX = ".dist-info"
 
-"""Folders of ``.data`` that installers merge into site-packages (PEP 427)."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledFile:
@@ -260,10 +258,15 @@ class InstalledDistribution:
 
     def updated_record(self, entries: Mapping[str, RecordRow]) -> bytes:
         """Return RECORD with other hashes and sizes for some files; new files come last."""
-        old_paths = {row.normalized_path for row in self.rows}
-        rows = [_update_row(row, entries) for row in self.rows]
+        old = [(row, row.normalized_path or "") for row in self.rows]
+        rows = [
+            # The path stays as the installer wrote it, `./` and all.
+            _installed_row(row.path, entries[path]) if path in entries else row
+            for row, path in old
+        ]
         # RECORD has to list new files, or uninstalling would leave them.
-        rows += [_to_row(entry) for path, entry in entries.items() if path not in old_paths]
+        new = entries.keys() - {path for _, path in old}
+        rows += [_installed_row(one.path, one) for path, one in entries.items() if path in new]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator=self.line_end)
         writer.writerows((row.path, row.hash_text, row.size) for row in rows)
@@ -311,13 +314,5 @@ def read_distribution(site: Path, folder: str) -> InstalledDistribution:
     )
 
 
-def _update_row(row: InstalledFile, entries: Mapping[str, RecordRow]) -> InstalledFile:
-    entry = entries.get(row.normalized_path or "")
-    if entry is None:
-        return row
-    # The path stays as the installer wrote it, `./` and all.
-    return InstalledFile(path=row.path, hash_text=entry.hash_text, size=str(entry.size))
-
-
-def _to_row(entry: RecordRow) -> InstalledFile:
-    return InstalledFile(path=entry.path, hash_text=entry.hash_text, size=str(entry.size))
+def _installed_row(path: str, entry: RecordRow) -> InstalledFile:
+    return InstalledFile(path=path, hash_text=entry.hash_text, size=str(entry.size))

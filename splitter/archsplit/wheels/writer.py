@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from archsplit import __version__
 from archsplit.errors import WheelError
 from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import atomic_replace
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from archsplit.wheels.metadata import CoreMetadata
 
 __pure__ = True
+
+GENERATOR = f"archsplit {__version__}"
+"""Program that writes wheels here, as their WHEEL file names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ class WheelDraft:
     Attributes:
         name: the file name.
         metadata: of the same release as ``name``.
-        generator: the writing program and its version, such as ``archsplit 1.0``.
+        generator: the writing program and its version.
         members: the installed files.
         licenses: the files of ``metadata.license_files``, under these names.
         sboms: bills of materials (PEP 770).
@@ -83,7 +87,7 @@ class WheelDraft:
 
     name: WheelName
     metadata: CoreMetadata
-    generator: str
+    generator: str = GENERATOR
     members: tuple[WheelMember, ...] = ()
     licenses: tuple[WheelMember, ...] = ()
     sboms: tuple[WheelMember, ...] = ()

@@ -20,6 +20,7 @@ import copy
 import errno
 import hashlib
 import io
+import os
 import stat
 import struct
 import tempfile
@@ -66,7 +67,8 @@ Wheels of code become 2 to 6 times as large, and wheels with zeros in place of c
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 # Bits 0 (encrypted), 6 (strong encryption) and 13 (masked headers) of the flags.
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
-_SIZES_FOLLOW = 0x8
+SIZES_FOLLOW = 0x8
+"""Bit 3 of a member's flags: its checksum and sizes come after its data."""
 UTF8_NAME = 0x800
 """Bit 11 of a member's flags: its name is UTF-8, and not in code page 437."""
 # The value in a field of 32 bits whose real value is in the zip64 extra field.
@@ -187,7 +189,7 @@ def _header_faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
         yield "it has another name in its header than in the directory"
     if method != info.compress_type or flags != info.flag_bits:
         yield "it has another method or other flags in its header than in the directory"
-    if not (is_equal or flags & _SIZES_FOLLOW):
+    if not (is_equal or flags & SIZES_FOLLOW):
         yield "it has another size or checksum in its header than in the directory"
 
 
@@ -314,8 +316,6 @@ def _describe_damage(error: Exception) -> str:
 _STEP = 2048
 """Packed bytes between two exact offsets."""
 
-_NAME_SIZES = struct.Struct("<HH")
-_NAME_SIZES_AT, _LOCAL_SIZE = 26, 30
 _RAW = -zlib.MAX_WBITS
 
 
@@ -359,9 +359,9 @@ def read_packed_blocks(source: BinaryIO, info: ZipInfo, size: int = BLOCK) -> It
         WheelError: the file ends too early.
     """
     # The checks of `open_archive` have compared this header with the directory.
-    source.seek(info.header_offset + _NAME_SIZES_AT)
-    sizes = _NAME_SIZES.unpack(source.read(_NAME_SIZES.size))
-    source.seek(info.header_offset + _LOCAL_SIZE + sum(sizes))
+    source.seek(info.header_offset)
+    *_, name_size, extra_size = _LOCAL_HEADER.unpack(source.read(_LOCAL_HEADER.size))
+    source.seek(name_size + extra_size, os.SEEK_CUR)
     remaining = info.compress_size
     while remaining:
         block = source.read(min(size, remaining))

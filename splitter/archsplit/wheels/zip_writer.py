@@ -34,7 +34,7 @@ from archsplit.system.parallel import ThreadPool
 from archsplit.system.resources import available_cores
 from archsplit.wheels.final_block import without_final_block
 from archsplit.wheels.record import FILE_MODE
-from archsplit.wheels.zip_reader import UTF8_NAME, read_packed_blocks
+from archsplit.wheels.zip_reader import SIZES_FOLLOW, UTF8_NAME, read_packed_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -52,7 +52,6 @@ PACK_LEVEL = 6
 LATEST_ZIP_TIME = 4354819198
 """2107-12-31 23:59:58 UTC, the latest time of a zip member (APPNOTE 4.4.6)."""
 
-_SIZES_FOLLOW = 0x8
 _UNIX = 3
 
 PIECE_BYTES = 4 << 20
@@ -279,7 +278,7 @@ def _copy_header(info: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:
     new.filename = new.orig_filename = name
     new.extra = new.comment = b""
     # The new header has the sizes, whatever the old writer knew when it began.
-    new.flag_bits &= ~_SIZES_FOLLOW
+    new.flag_bits &= ~SIZES_FOLLOW
     return new
 
 
