@@ -31,7 +31,7 @@ def divided(
     pack = PackContents(name="cc90", serves=(NINE,), offsets=(frozenset({16}),) * len(sizes))
     plan = PackPlan(packs=(pack,), needs={NINE: ("cc90",)})
     cores = ReleaseCores(machines=tuple(machines), holders=tuple(map(frozenset, holders)))
-    return divide_packs(plan, cores, [{16: size} for size in sizes])
+    return divide_packs(plan, cores, {(number, 16): size for number, size in enumerate(sizes)})
 
 
 def rows(files: Sequence[PackFile]) -> list[tuple[str, tuple[int, ...], list[int], bool]]:

@@ -1,7 +1,7 @@
-"""A planned rewrite of one file: effect on GPUs, writing beside the old file, reading back.
+"""A planned rewrite of one file: effect on GPUs, writing a copy, reading it back.
 
 `coverage_changes` gives for each capability how many containers serve it and how, before and after,
-and the checks beside it refuse a harmful selection. `check_plan` reads the new file only by the
+and two more checks refuse a harmful selection. `check_plan` reads the new file only by the
 readers, which share no code with the writers: its containers must hold exactly the images that were
 to stay, byte for byte; pointers must lead to the same images as before; and every section without a
 reason to change must be equal.
@@ -65,7 +65,9 @@ def check_plan(plan: FilePlan, new: Window) -> None:
         findings.append(f"size {len(new)}, expected none")
     for before, after in zip(old_parts, new_parts, strict=False):
         if before.elf is not None and after.elf is not None:
-            findings += _wrapper_findings(before.elf, after.elf)
+            # Containers keep their order, so their numbers are compared.
+            if _container_numbers(before.elf) != _container_numbers(after.elf):
+                findings.append("wrappers point at other containers than before")
             words = planned_words(before.elf, _moves(before, after))
             findings += linker_findings(before.elf, after.elf)
             findings += _section_findings(before.elf, after.elf, plan.zeroed, words)
@@ -108,23 +110,17 @@ def _identity(entry: FatbinEntry) -> tuple[object, ...]:
 
 
 def _is_same_image(before: Container, old: FatbinEntry, after: Container, new: FatbinEntry) -> bool:
-    # Images that were compressed anew are equal when decompressed.
+    # Images that were compressed again are equal when decompressed.
     if old.compression is new.compression and not old.frame:
         return are_equal(before.payload(old).data, after.payload(new).data)
     return image_content(before, old) == image_content(after, new)
 
 
-def _wrapper_findings(before: Elf, after: Elf) -> Iterator[str]:
-    """Compare the containers that wrappers point at, by the containers' order."""
-    if _container_numbers(before) != _container_numbers(after):
-        yield "wrappers point at other containers than before"
-
-
 def _container_numbers(elf: Elf) -> list[int | None]:
+    """Return the number of the container that each wrapper points at."""
     containers = [wrapper.container for wrapper in read_wrappers(elf)]
     starts = sorted({one.offset for one in containers if one is not None})
     numbers = {start: number for number, start in enumerate(starts)}
-    # Containers move, so their numbers are compared and not their offsets.
     return [None if one is None else numbers[one.offset] for one in containers]
 
 
@@ -217,7 +213,7 @@ def write_plan(source: Path, plan: FilePlan, target: Path) -> None:
         target.open("wb") as new,
     ):
         for piece in plan.pieces:
-            # A hole: where the file system has them, zeros take no space on the disk.
+            # A hole: zeros take no space on the disk if the file system has holes.
             if isinstance(piece, ZeroBytes):
                 new.seek(piece.size, os.SEEK_CUR)
                 continue

@@ -4,9 +4,8 @@ In: the path of a file below site-packages or in a wheel. Out: a plan that keeps
 an empty one. Emptied, not removed: RECORD keeps a row for it, and ``--undo`` restores it.
 
 Cubins are listed only if their loader compares a digest before it gives the bytes to the driver, so
-that an emptied file is never taken for code. Bitcode (``libnvshmem_device_sm_90.bc``) is
-read by a compiler, which refuses an empty file. A GPU without bitcode of its own takes the next
-older one.
+that an emptied file is never taken for code. Bitcode (``libnvshmem_device_sm_90.bc``) is read by a
+compiler, which refuses an empty file. A GPU without bitcode of its own takes the next older one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The plan for a file without some of its images, whatever the file's form.
 
 In go a file and a `FileEdit`; out comes a `FilePlan` with the pieces of the new file. Shared
-libraries are shrunk by `archsplit.devicecode.elf_shrink`, and fatbins here; where a file can't be
+libraries are shrunk by `archsplit.devicecode.elf_shrink`, and fatbins here; if a file can't be
 shrunk, its images are zeroed in place.
 
-nvcc's device link writes a stub container into every library, also where no object has anything to
+nvcc's device link writes a stub container into every library, even if no object has anything to
 link: cubins of notes and bookkeeping for each machine-code target, and no PTX. A GPU that takes PTX
 everywhere else finds nothing in it, and misses nothing: no host code can name a kernel or variable
 of it.
@@ -59,7 +59,7 @@ from archsplit.formats.reader import Window
 from archsplit.system.fs import hex_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from archsplit.devicecode.edits import EditPiece, FilteredContainer, ImageEncoder
     from archsplit.devicecode.select import Selection
@@ -95,7 +95,7 @@ class FileEdit:
     """A request to remove images from a file.
 
     Attributes:
-        zeroes_unregistered: overwrite code that only the library finds, where no GPU needs it; None
+        zeroes_unregistered: overwrite code that only the library finds and no GPU needs; None
             for libraries of which a GPU has proven that it changes no result.
     """
 
@@ -164,11 +164,11 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
     # Without a change in a container there is nothing to cut.
     if edits and edit.mode is EditMode.SHRINK:
         edits, note = shrink_or_zero(window, form, containers)
-    unregistered = _unregistered(window, form, edit.selection)
-    zeroes, digest = edit.zeroes_unregistered, None
-    if zeroes is None:
-        proven = _proven_digests(window, edit.selection) if unregistered else frozenset()
-        # Only where it decides something: these libraries have hundreds of megabytes.
+    unregistered = _unused_images(window, form, edit.selection)
+    zeroes, digest = bool(edit.zeroes_unregistered), None
+    if edit.zeroes_unregistered is None and unregistered:
+        proven = proven_digests(Dynamic(Elf(window)).soname or "", edit.selection)
+        # Only if it decides something: these libraries have hundreds of megabytes.
         digest = hex_digest(released_blocks(window)) if proven else None
         zeroes = digest in proven
     if zeroes:
@@ -187,15 +187,12 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
     )
 
 
-def _proven_digests(window: Window, selection: Selection) -> frozenset[str]:
-    return proven_digests(Dynamic(Elf(window)).soname or "", selection)
-
-
-def _unregistered(
+def _unused_images(
     window: Window, form: Form | None, selection: Selection
 ) -> tuple[UnregisteredImage, ...]:
+    """Return the images that only the library finds, and that the choice does not need."""
     # A linker may merge or drop such data of an object.
-    if form is not Form.ELF or is_linker_input(window, form):
+    if form is not Form.ELF or is_linker_input(window):
         return ()
     found: list[UnregisteredImage] = []
     passed = 0
@@ -229,7 +226,8 @@ def _shrink_edits(
     window: Window, form: Form | None, containers: tuple[FilteredContainer, ...]
 ) -> tuple[Edit, ...]:
     if form is Form.FATBIN:
-        return shrink_fatbin(containers)
+        # Back to back.
+        return tuple(Edit(start=one.start, end=one.end, pieces=one.pieces) for one in containers)
     if form is Form.PE:
         raise NotShrinkableError("a Windows library keeps its length: nothing in it may move")
     return shrink_elf(Elf(window), containers)
@@ -281,8 +279,9 @@ class ContainerHolder:
                 passed = 0
 
 
-def is_linker_input(window: Window, form: Form | None) -> bool:
+def is_linker_input(window: Window) -> bool:
     """Return True for a static library or an object."""
+    form = window_form(window)
     is_object = form is Form.ELF and Elf(window).header.type == FileType.OBJECT
     return is_object or form is Form.STATIC_LIBRARY
 
@@ -295,7 +294,7 @@ def container_holders(window: Window) -> Iterator[ContainerHolder]:
     """
     form = window_form(window)
     # From objects and static libraries nvprune removes targets.
-    if is_linker_input(window, form):
+    if is_linker_input(window):
         return
     if form is Form.ELF:
         yield ContainerHolder(window=window, elf=Elf(window))
@@ -318,29 +317,26 @@ def _editable_sections(window: Window) -> list[PeSection]:
         return []
 
 
-def shrink_fatbin(containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
-    """Place containers back to back."""
-    return tuple(
-        Edit(start=filtered.start, end=filtered.end, pieces=filtered.pieces)
-        for filtered in containers
-    )
-
-
 def is_stub(filtered: FilteredContainer) -> bool:
     """Return True if a container has machine code without any function or variable."""
     if filtered.is_stub is not None:
         return filtered.is_stub
-    return all(_is_stub_image(filtered, entry) for entry in filtered.entries)
+    return has_only_stubs(filtered.container, filtered.entries)
 
 
-def _is_stub_image(filtered: FilteredContainer, entry: FatbinEntry) -> bool:
+def has_only_stubs(container: Container, entries: Iterable[FatbinEntry]) -> bool:
+    """Return True if no image of a container has a function or variable; see `is_stub`."""
+    return all(_is_stub_image(container, entry) for entry in entries)
+
+
+def _is_stub_image(container: Container, entry: FatbinEntry) -> bool:
     # A stub has only machine code: PTX makes the container a real one.
     is_sass = entry.target is not None and entry.target.kind is CodeKind.SASS
     # Decompressing every image of a library would take minutes; stubs are tiny.
     if not is_sass or max(entry.payload_size, entry.uncompressed_size) > _MAX_STUB:
         return False
     try:
-        content = image_content(filtered.container, entry)
+        content = image_content(container, entry)
         elf = Cubin(Window(content, source="an image")).elf
         return not any(part.name.startswith(_CODE_AND_DATA) for part in elf.sections()) and not any(
             symbol.name and symbol.type != _SECTION_SYMBOL

@@ -5,7 +5,7 @@ to a limit for each file.
 
 Names are mangled by the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html): each
 identifier comes after its length, which is enough to read all but the arguments. Arguments need a
-demangler: LLVM's, in pycxxfilt, where that is installed.
+demangler: LLVM's, in pycxxfilt, if that is installed.
 """
 
 from __future__ import annotations

@@ -348,7 +348,7 @@ class File:
 
 
 def drop_placeholders(files: tuple[File, ...]) -> tuple[File, ...]:
-    """Remove the empty containers of libraries that were split, where the core's table lists them.
+    """Remove the empty containers of split libraries that the core's table lists.
 
     The units of the table stand for these containers, and are joined with their parts in packs.
     """
@@ -368,7 +368,7 @@ class OtherFiles:
     """Files of one kind that only compilers, tests and profilers read.
 
     Attributes:
-        size: bytes of the files, or of the download where the inventory is of a download.
+        size: bytes of the files, or of the download if the inventory is of one.
     """
 
     kind: str

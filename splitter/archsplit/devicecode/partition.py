@@ -3,13 +3,13 @@
 In go the entries of all containers; out come the packs, and which of them a capability needs. A
 pack that is named for a capability holds, container by container, the images that such a GPU takes.
 Capabilities that take the same images share one pack. Images that several packs have in common lie
-in one more pack where that saves much, and the capabilities need both. A tiny pack is folded into
+in one more pack if that saves much, and the capabilities need both. A tiny pack is folded into
 another, because each pack is one more name on the index. An image that no GPU takes lies only in
 the last pack, which is needed only to restore the fat library.
 
 `divide_packs` gives each pack one or several files, each with the cores that it is for. Cores with
 the same containers share a file. What several files of a pack have in common is in one more pack
-where that saves as much as a shared pack must save.
+if that saves as much as a shared pack must save.
 
     containers      0  1  2  3            files of cc90
     cp310, x86-64   x  x  x               cc90 for cp310: 2        common_cc90: 0, 1
@@ -19,6 +19,7 @@ where that saves as much as a shared pack must save.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -49,7 +50,7 @@ _LEAST_SAVING, _SAVING_SHARE = 1_000_000, 0.03
 _TINY, _TINY_SHARE = 100_000, 0.001
 """Limits of a tiny pack, which is folded: bytes, and their part of all bytes."""
 
-_Key = tuple[int, int]
+ImagePlace = tuple[int, int]
 """A container's number, and the offset of an image in it."""
 
 
@@ -74,6 +75,11 @@ class PackContents:
     serves: tuple[Capability, ...]
     offsets: tuple[frozenset[int], ...] = field(repr=False)
 
+    @property
+    def places(self) -> set[ImagePlace]:
+        """Places of the images."""
+        return {(number, offset) for number, each in enumerate(self.offsets) for offset in each}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackPlan:
@@ -81,6 +87,15 @@ class PackPlan:
 
     packs: tuple[PackContents, ...]
     needs: dict[Capability, tuple[str, ...]]
+
+
+def image_sizes(containers: Iterable[Iterable[FatbinEntry]]) -> dict[ImagePlace, int]:
+    """Return the size of each image of some containers."""
+    return {
+        (number, entry.offset): entry.size
+        for number, each in enumerate(containers)
+        for entry in each
+    }
 
 
 def plan_packs(
@@ -102,14 +117,10 @@ def plan_packs(
     """
     unneeded = unneeded or [()] * len(containers)
     images_by_capability = _images_by_capability(containers, unneeded)
-    size_by_image = {
-        (number, entry.offset): entry.size
-        for number, each in enumerate(containers)
-        for entry in each
-    }
+    sizes = image_sizes(containers)
     # Packs by target aren't folded or shared: their names promise one target each.
     if by is PackBy.CAPABILITY:
-        plan = _fold_tiny(_divide_by_capability(containers, images_by_capability), size_by_image)
+        plan = _fold_tiny(_divide_by_capability(containers, images_by_capability), sizes)
     else:
         plan = _divide_by_target(containers, images_by_capability, unneeded)
     rest = _remaining(containers, plan.packs)
@@ -120,7 +131,7 @@ def plan_packs(
     if targets is not None:
         plan = _select_packs(plan, targets)
     # Only what is written counts: a single pack has nothing in common with another.
-    return _share_common(plan, size_by_image) if by is PackBy.CAPABILITY else plan
+    return _share_common(plan, sizes) if by is PackBy.CAPABILITY else plan
 
 
 def required_packs(
@@ -151,11 +162,6 @@ def ptx_packs(packs: Iterable[str]) -> tuple[str, ...]:
     """
     parts = (PTX_PACK, f"{SHARED_PACK}_{PTX_PACK}")
     return tuple(name for name in packs if name.removeprefix(COMMON_PACK).startswith(parts))
-
-
-def least_saving(total: int) -> float:
-    """Return the bytes that one more pack of a release has to save."""
-    return max(_LEAST_SAVING, _SAVING_SHARE * total)
 
 
 def capability_extra(capability: Capability) -> str:
@@ -216,25 +222,19 @@ def _divide_by_capability(
     return PackPlan(packs=tuple(packs), needs=dict(sorted(needs.items())))
 
 
-def _pack_keys(pack: PackContents) -> set[_Key]:
-    return {(number, offset) for number, each in enumerate(pack.offsets) for offset in each}
-
-
-def _offsets(keys: Iterable[_Key], count: int) -> tuple[frozenset[int], ...]:
+def _offsets_by_container(places: Iterable[ImagePlace], count: int) -> tuple[frozenset[int], ...]:
     offsets: list[set[int]] = [set() for _ in range(count)]
-    for number, offset in keys:
+    for number, offset in places:
         offsets[number].add(offset)
     return tuple(map(frozenset, offsets))
 
 
-def _fold_tiny(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan:
+def _fold_tiny(plan: PackPlan, sizes: Mapping[ImagePlace, int]) -> PackPlan:
     """Fold tiny packs into the smallest that has their images, else into the smallest.
 
     The pack of the newest PTX stays: future GPUs need it by its name.
     """
-    size_by_pack = {
-        pack.name: sum(size_by_image[key] for key in _pack_keys(pack)) for pack in plan.packs
-    }
+    size_by_pack = {pack.name: sum(sizes[each] for each in pack.places) for pack in plan.packs}
     limit = min(_TINY, _TINY_SHARE * sum(size_by_pack.values()))
     kept = {name for name, size in size_by_pack.items() if name == PTX_PACK or size >= limit}
     packs = {pack.name: pack for pack in plan.packs if pack.name in kept}
@@ -242,27 +242,27 @@ def _fold_tiny(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan:
         # False sorts first: a pack that has the images already gets no larger.
         receiver = min(
             packs.values(),
-            key=lambda one: (not _pack_keys(tiny) <= _pack_keys(one), size_by_pack[one.name]),
+            key=lambda one: (not tiny.places <= one.places, size_by_pack[one.name]),
         )
-        merged = _offsets(_pack_keys(tiny) | _pack_keys(receiver), len(receiver.offsets))
+        merged = _offsets_by_container(tiny.places | receiver.places, len(receiver.offsets))
         serves = tuple(sorted({*receiver.serves, *tiny.serves}))
         packs[receiver.name] = replace(receiver, serves=serves, offsets=merged)
     needs = {one: (pack.name,) for pack in packs.values() for one in pack.serves}
     return PackPlan(packs=tuple(packs.values()), needs=dict(sorted(needs.items())))
 
 
-def _share_common(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan:
+def _share_common(plan: PackPlan, sizes: Mapping[ImagePlace, int]) -> PackPlan:
     """Move images that several packs have into shared packs, those that save most first.
 
     Copies stay once they are a small part of the release: one more name on the index costs more.
     """
     packs = {pack.name: pack for pack in plan.packs}
-    groups = _keys_by_packs(plan)
-    sizes = {names: sum(size_by_image[key] for key in keys) for names, keys in groups.items()}
+    groups = _places_by_packs(plan)
+    group_sizes = {names: sum(sizes[place] for place in each) for names, each in groups.items()}
     # Every pack but one saves a copy.
-    savings = sorted(((len(names) - 1) * size, names) for names, size in sizes.items())
+    savings = sorted(((len(names) - 1) * size, names) for names, size in group_sizes.items())
     copies = accumulate(saving for saving, _ in savings)
-    least = _SAVING_SHARE * sum(sizes.values())
+    least = _SAVING_SHARE * sum(group_sizes.values())
     shared_by = [
         names
         for (saving, names), left in zip(savings, copies, strict=True)
@@ -276,12 +276,12 @@ def _share_common(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan
         shared = PackContents(
             name=_shared_name(names, names_in_use),
             serves=(),
-            offsets=_offsets(groups[names], len(packs[names[0]].offsets)),
+            offsets=_offsets_by_container(groups[names], len(packs[names[0]].offsets)),
         )
         added.append(shared)
         for name in names:
-            unshared = _offsets(_pack_keys(packs[name]) - groups[names], len(shared.offsets))
-            packs[name] = replace(packs[name], serves=(), offsets=unshared)
+            rest = _offsets_by_container(packs[name].places - groups[names], len(shared.offsets))
+            packs[name] = replace(packs[name], serves=(), offsets=rest)
         needs = {
             one: (*each, shared.name) if each[0] in names else each for one, each in needs.items()
         }
@@ -294,16 +294,16 @@ def _share_common(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan
     )
 
 
-def _keys_by_packs(plan: PackPlan) -> dict[tuple[str, ...], set[_Key]]:
+def _places_by_packs(plan: PackPlan) -> dict[tuple[str, ...], set[ImagePlace]]:
     """Return the images that exactly these packs have in common; the newest PTX is first."""
-    holders: dict[_Key, list[str]] = {}
+    holders: dict[ImagePlace, list[str]] = {}
     for pack in sorted(plan.packs, key=lambda one: one.name != PTX_PACK):
-        for key in _pack_keys(pack):
-            holders.setdefault(key, []).append(pack.name)
-    keys: dict[tuple[str, ...], set[_Key]] = {}
-    for key, pack_names in holders.items():
-        keys.setdefault(tuple(pack_names), set()).add(key)
-    return keys
+        for place in pack.places:
+            holders.setdefault(place, []).append(pack.name)
+    groups: dict[tuple[str, ...], set[ImagePlace]] = {}
+    for place, pack_names in holders.items():
+        groups.setdefault(tuple(pack_names), set()).add(place)
+    return groups
 
 
 def _shared_name(names: Sequence[str], names_in_use: Collection[str]) -> str:
@@ -441,30 +441,31 @@ class _Piece:
 
 
 def divide_packs(
-    plan: PackPlan, cores: ReleaseCores, sizes: Sequence[Mapping[int, int]]
+    plan: PackPlan, cores: ReleaseCores, sizes: Mapping[ImagePlace, int]
 ) -> tuple[PackPlan, tuple[PackFile, ...]]:
     """Divide packs into files.
 
     Args:
         plan: packs over all containers.
-        sizes: for each container, the size of each image by its offset.
+        sizes: of all images; see `image_sizes`.
 
     Returns:
         The plan with the common packs that were added, and the files.
     """
-    total = sum(sum(_sizes_of(pack, sizes).values()) for pack in plan.packs)
+    total = sum(sizes[place] for pack in plan.packs for place in pack.places)
+    least = max(_LEAST_SAVING, _SAVING_SHARE * total)
     packs, files, divided = list[PackContents](), list[PackFile](), set[str]()
     for whole in plan.packs:
-        pieces = _best(_sizes_of(whole, sizes), cores, least_saving(total))
+        pieces = _best_pieces(_container_sizes(whole, sizes), cores, least)
         common = [piece for piece in pieces if piece.is_common]
         # A GPU needs both parts, so neither serves it without the other.
         pack = replace(whole, serves=()) if common else whole
         packs.append(pack)
-        files += _files(pack, [piece for piece in pieces if not piece.is_common])
+        files += _pack_files(pack, [piece for piece in pieces if not piece.is_common])
         if common:
             divided.add(pack.name)
             packs.append(replace(pack, name=f"{COMMON_PACK}{pack.name}"))
-            files += _files(packs[-1], common)
+            files += _pack_files(packs[-1], common)
     needs = {
         one: (*names, *(f"{COMMON_PACK}{name}" for name in names if name in divided))
         for one, names in plan.needs.items()
@@ -472,26 +473,25 @@ def divide_packs(
     return PackPlan(packs=tuple(packs), needs=needs), tuple(files)
 
 
-def _sizes_of(pack: PackContents, sizes: Sequence[Mapping[int, int]]) -> dict[int, int]:
+def _container_sizes(pack: PackContents, sizes: Mapping[ImagePlace, int]) -> Counter[int]:
     """Return the bytes that a pack has of each container."""
-    return {
-        number: sum(sizes[number][offset] for offset in offsets)
-        for number, offsets in enumerate(pack.offsets)
-        if offsets
-    }
+    size_of: Counter[int] = Counter()
+    for number, offset in pack.places:
+        size_of[number] += sizes[number, offset]
+    return size_of
 
 
-def _best(size_of: Mapping[int, int], cores: ReleaseCores, least: float) -> list[_Piece]:
+def _best_pieces(size_of: Mapping[int, int], cores: ReleaseCores, least: float) -> list[_Piece]:
     """Return the pieces of a pack that store the fewest bytes."""
 
     def stored(pieces: list[_Piece]) -> int:
         return sum(size_of[number] for piece in pieces for number in piece.containers)
 
-    plain = _own(frozenset(size_of), {}, cores)
+    plain = _own_pieces(frozenset(size_of), {}, cores)
     every = frozenset(range(len(cores.machines)))
     of_all = [(every, _held_by(every, size_of, cores))]
     of_each = [(one, _held_by(one, size_of, cores)) for one in cores.by_machine.values()]
-    options = [_with_common(frozenset(size_of), common, cores) for common in (of_all, of_each)]
+    options = [_common_pieces(frozenset(size_of), common, cores) for common in (of_all, of_each)]
     best = min(options, key=stored)
     # One more name on the index has to be worth it.
     return best if stored(plain) - stored(best) >= least else plain
@@ -501,16 +501,16 @@ def _held_by(group: _Cores, size_of: Mapping[int, int], cores: ReleaseCores) -> 
     return frozenset(number for number in size_of if group <= cores.holders[number])
 
 
-def _with_common(
+def _common_pieces(
     containers: _Containers, common: list[tuple[_Cores, _Containers]], cores: ReleaseCores
 ) -> list[_Piece]:
-    """Return common pieces, and what each core has beside them."""
+    """Return common pieces, and pieces with the other containers of each core."""
     left_out = {core: held for group, held in common for core in group}
     pieces = [_Piece(containers=held, cores=group, is_common=True) for group, held in common]
-    return [*pieces, *_own(containers, left_out, cores)]
+    return [*pieces, *_own_pieces(containers, left_out, cores)]
 
 
-def _own(
+def _own_pieces(
     containers: _Containers, left_out: Mapping[int, _Containers], cores: ReleaseCores
 ) -> list[_Piece]:
     """Return a piece for each group of a machine's cores with the same containers.
@@ -533,7 +533,7 @@ def _own(
     return [*generic, *special]
 
 
-def _files(pack: PackContents, pieces: list[_Piece]) -> list[PackFile]:
+def _pack_files(pack: PackContents, pieces: list[_Piece]) -> list[PackFile]:
     return [
         PackFile(
             pack=replace(

@@ -6,7 +6,7 @@ bytes stay. An image is stored anew only if that is smaller and its vendor's byt
 again: both directions are tried here, for every image, before anything is written.
 
 `remake_image` is the way back. `estimate_shares` tries some images, to say what a file would save.
-`smaller_entry` is for files that keep their original beside them, and need no way back.
+`smaller_entry` is for files whose original is kept, which need no way back.
 
 Only ``.nv_fatbin`` of linked files may be given: nvlink before CUDA 12.8 can't read relocatable
 code (``.o``, ``.a``, ``__nv_relfatbin``) with zstd frames.
@@ -187,7 +187,7 @@ def smaller_entry(container: Container, entry: FatbinEntry, *, level: int) -> tu
         return copy_entry(container, entry)
     try:
         raw = decompress(entry, container.payload(entry))
-    # A damaged image is somebody else's to report: slim moves it as it is.
+    # A damaged image moves as it is: other programs report it.
     except BinaryFormatError:
         return copy_entry(container, entry)
     content = frame_entry(container, entry, compress_zstd(raw, level), len(raw))

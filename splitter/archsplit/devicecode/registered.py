@@ -12,8 +12,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.edits import filter_container
-from archsplit.devicecode.file_plan import is_stub
+from archsplit.devicecode.file_plan import has_only_stubs
 from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import is_code
 from archsplit.formats.descriptor import read_descriptor
@@ -76,8 +75,7 @@ class RegisteredContainer:
     @property
     def is_unused(self) -> bool:
         """True if a GPU without code in it misses nothing."""
-        one = filter_container(self.container, self.entries, self.entries, section=self.section)
-        return self.is_linked or is_stub(one)
+        return self.is_linked or has_only_stubs(self.container, self.entries)
 
 
 def registered_containers(elf: Elf) -> tuple[RegisteredContainer, ...]:

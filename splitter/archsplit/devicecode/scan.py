@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry, Wrapper
-    from archsplit.formats.libraries import PeSection
     from archsplit.formats.reader import Window
 
     WheelShare = Callable[[int, int], int] | None
@@ -69,7 +68,7 @@ WRAPPER_MAGIC = struct.pack("<I", 0x466243B1)
 
 _SEARCH_BLOCK = 8 << 20
 """Bytes that are searched at once. After each search a thread waits for the interpreter lock, up to
-5 ms where others run Python: with 1 MiB, most of the time."""
+5 ms if others run Python: with 1 MiB, most of the time."""
 
 HEAD_SIZE = 20
 """Number of bytes of a file that `detect_form` needs."""
@@ -237,8 +236,13 @@ def _read_pe(window: Window, wheel_share: WheelShare) -> FileContents:
     search = _file_search(window, wheel_share)
     units: list[Unit] = []
     for section in read_pe_sections(window):
-        if section.name in PE_PLACES:
-            units += pe_section_units(section, wheel_share)
+        place = PE_PLACES.get(section.name)
+        if place is not None:
+            containers = read_containers(section.content)
+            units += (
+                container_unit(one, wheel_share, section=section.name, place=place)
+                for one in containers
+            )
         # Machine code is skipped: constants in it look like magic numbers.
         elif not section.is_code:
             units += (unit for unit, _ in search.search_window(section.content, section.name))
@@ -333,7 +337,7 @@ def cubin_unit(
 ) -> Unit:
     """Return the unit of a bare cubin.
 
-    The suffix ``a`` or ``f`` is known only where ptxas noted it (since CUDA 13).
+    The suffix ``a`` or ``f`` is known only if ptxas noted it (since CUDA 13).
 
     Raises:
         BinaryFormatError: it is damaged.
@@ -406,17 +410,6 @@ def linked_containers(wrappers: Iterable[Wrapper] | None) -> tuple[Container, ..
     """Return the containers that a device link wrote."""
     linked = (wrapper.container for wrapper in wrappers or () if wrapper.version == LINKED)
     return tuple(container for container in linked if container is not None)
-
-
-def pe_section_units(section: PeSection, wheel_share: WheelShare) -> Iterator[Unit]:
-    """Yield the containers in one of the `PE_PLACES`.
-
-    Raises:
-        BinaryFormatError: it is damaged.
-    """
-    place = PE_PLACES[section.name]
-    for container in read_containers(section.content):
-        yield container_unit(container, wheel_share, section=section.name, place=place)
 
 
 def container_unit(

@@ -99,7 +99,7 @@ def selected_images(entries: Iterable[AnyCode], capability: Capability) -> tuple
     """Return the images that a device takes out of a container, in its order.
 
     These are all entries of the best target: a container may hold several of one target, and NVIDIA
-    does not document which of them the driver takes. Empty where nothing runs.
+    does not document which of them the driver takes. Empty if nothing runs.
     """
     entries = tuple(entries)
     # A device takes one target from each container, never two.
@@ -152,7 +152,7 @@ def newest_ptx(entries: Iterable[AnyCode]) -> tuple[AnyCode, ...]:
 
 
 class PtxPolicy(enum.Enum):
-    """PTX that stays beside the selected images."""
+    """PTX that stays in addition to the selected images."""
 
     NONE = "none"
     """None: GPUs newer than all selected code can't start."""

@@ -1,8 +1,7 @@
-"""Numbers that are computed from inventories: growth, use by devices, limits.
+"""Numbers that are computed from inventories: growth, and sizes against limits.
 
-In go inventories; out come records for reports. `compare_inventories` weighs two builds,
-`device_usage` what GPUs can use of one, and `limit_findings` checks one against the limits that a
-project sets for its CI.
+In go inventories; out come records for reports. `compare_inventories` weighs two builds, and
+`limit_findings` checks one against the limits that a project sets for its CI.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.kernels import stable_name, template_name
 from archsplit.devicecode.model import Place
-from archsplit.devicecode.select import (
-    is_code,
-)
+from archsplit.devicecode.select import is_code
 from archsplit.system.finding import Finding
 from archsplit.system.units import size_text
 
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
-    """A size before and after, in bytes; 0 where there was or is none.
+    """A size before and after, in bytes; 0 if there was or is none.
 
     Attributes:
         target: ``sm_90``; the kind's name for an image without a target.
@@ -157,7 +154,7 @@ class SizeLimits:
 def limit_findings(inventory: Inventory, limits: SizeLimits) -> tuple[Finding, ...]:
     """Return a finding for each limit that an inventory exceeds; none if all hold.
 
-    Where a limit is set, an unreadable file is a finding too.
+    If a limit is set, an unreadable file is a finding too.
     """
     # Without a limit an unreadable file is shown, and fails nothing.
     if limits == SizeLimits():
@@ -238,8 +235,8 @@ def _missing_targets(inventory: Inventory, patterns: Iterable[str]) -> Iterator[
 
 
 def _can_run(unit: Unit, image: Image) -> bool:
-    # The driver links the input of a device link where the linked code has nothing for a GPU; in
-    # an object, such input runs nowhere.
+    # The driver links the input of a device link if the linked code has nothing for a GPU; in an
+    # object, such input runs nowhere.
     is_input = unit.place is Place.RELOCATABLE and unit.is_device_linked
     return unit.place is Place.EXECUTABLE or (is_input and is_code(image))
 

@@ -56,6 +56,9 @@ _ALIGNMENT = 8
 _UNUSED, _LINKED, _INPUT = 1, 2, 4
 _Block = TypeVar("_Block")
 
+ImageKey = tuple[int, int, int]
+"""Numbers of an image: its library, its container, and its own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageForm:
@@ -162,14 +165,13 @@ class Pack:
     window: Window = field(repr=False)
     driver_version: int = 0
 
-    def images(self) -> Iterator[tuple[tuple[int, int, int], PackImage]]:
+    def images(self) -> Iterator[tuple[ImageKey, PackImage]]:
         """Return all images, each with the numbers of its library, container and itself."""
         for i, library in enumerate(self.libraries):
             for j, container in enumerate(library.containers):
-                for image in container.images:
-                    yield (i, j, image.number), image
+                yield from (((i, j, image.number), image) for image in container.images)
 
-    def images_in(self, table: Pack) -> Iterator[tuple[tuple[int, int, int], PackImage]]:
+    def images_in(self, table: Pack) -> Iterator[tuple[ImageKey, PackImage]]:
         """Return the images that serve a core, with their numbers in the core's table.
 
         Containers belong together by their keys. One image may serve several containers of the

@@ -19,17 +19,15 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.registered import ContainerImages, Library
     from archsplit.formats.descriptor import Descriptor
-    from archsplit.formats.device_pack import Pack
+    from archsplit.formats.device_pack import ImageKey, Pack
     from archsplit.release.identity import Identity
     from archsplit.release.wheel_set import WheelFacts
     from archsplit.system.finding import Finding
 
     ContainerTargets = Mapping[
-        tuple[int, int], tuple[frozenset[Target], Mapping[Target, list["ImageKey"]]]
+        tuple[int, int], tuple[frozenset[Target], Mapping[Target, list[ImageKey]]]
     ]
     """Targets of each container, and its images by target."""
-
-    ImageKey = tuple[int, int, int]
 
 
 def plugin_faults(

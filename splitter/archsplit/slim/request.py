@@ -38,7 +38,7 @@ class SlimRequest:
         out: the output folder.
         recompress: the level of zstd frames for images that are LZ4 or uncompressed; None keeps
             the vendor's bytes.
-        zeroes_unregistered: overwrite code that only the library finds, where no GPU needs it; None
+        zeroes_unregistered: overwrite code that only the library finds and no GPU needs; None
             for libraries of which a GPU has proven that it changes no result.
         label: local version label of a wheel, "" for a default one; None for a build tag.
         trust_record: False accepts members that don't match RECORD.
@@ -86,7 +86,7 @@ class SlimRequest:
         for option, targets in (("--keep", selection.keep), ("--drop", selection.drop)):
             if targets:
                 words.append(f"{option} {','.join(map(str, sorted(targets)))}")
-        # `--keep-ptx` has no effect beside `--drop`.
+        # `--keep-ptx` has no effect with `--drop`.
         if not selection.drop:
             words.append(f"--keep-ptx {selection.ptx.value}")
         if self.zeroes_unregistered is not None:
@@ -107,7 +107,7 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
         units = read_contents(window).units
         form = window_form(window)
         is_signed = form is Form.PE and is_signed_pe(window)
-        is_input = is_linker_input(window, form)
+        is_input = is_linker_input(window)
     except BinaryFormatError as error:
         # One line of the report; a member's path is in a temporary folder.
         reason = str(error).partition("\n")[0].replace(str(path), name)

@@ -417,7 +417,7 @@ def _check_form(source: Path, plan: FilePlan) -> None:
             f"{source} is a device pack: its core would refuse it with less code",
             hint="split the fat wheel with --targets, or slim the fat wheel",
         )
-    if is_linker_input(plan.window, plan.form):
+    if is_linker_input(plan.window):
         raise UsageError(
             f"{source} is linker input, which no driver loads",
             hint="nvprune removes targets from objects and static libraries",

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.partition import PackBy, plan_packs
+from archsplit.devicecode.partition import PackBy, image_sizes, plan_packs
 from archsplit.devicecode.recompress import recompress_level
 from archsplit.devicecode.registered import registered_containers
 from archsplit.errors import NothingToDoError, TargetError, ToolFailedError
@@ -47,10 +47,10 @@ from archsplit.system.units import count_text, short_size
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from archsplit.arch.target import Target
-    from archsplit.devicecode.partition import PackContents
+    from archsplit.devicecode.partition import ImagePlace, PackContents
     from archsplit.formats.fatbin import FatbinEntry
     from archsplit.nvcc.toolkit import Toolkit
     from archsplit.recipe.model import Project
@@ -131,8 +131,7 @@ class OutputFolder:
         words = (word.replace(OUT_PLACEHOLDER, str(self.out)) for word in self.recipe.source.words)
         epoch = str(source_date_epoch(environment))
         private = {OUTPUT_VARIABLE: str(self.out), "TMPDIR": str(self.temporary)}
-        # The caller's own SOURCE_DATE_EPOCH wins; without one the build is reproducible all the
-        # same.
+        # The caller's own SOURCE_DATE_EPOCH wins; without one the build is reproducible, too.
         env = {_EPOCH: epoch, **environment, **private}
         return Command(argv=tuple(words), cwd=self.recipe.root, env=env)
 
@@ -319,7 +318,7 @@ def _tell_missing_targets(recipe: SplitRecipe, request: SplitRequest, effects: E
 
 
 _NO_CODE_HINT = (
-    "run the command by hand and read its output: some builds go on without CUDA where nvcc fails"
+    "run the command by hand and read its output: some builds go on without CUDA if nvcc fails"
     " or is not found, others install no extension module"
 )
 
@@ -460,7 +459,8 @@ def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> Sp
             else _library_containers(request.source)
         )
         pack_plan = plan_packs(containers, request.by, request.targets)
-        packs = tuple(_planned_pack(contents, containers) for contents in pack_plan.packs)
+        sizes = image_sizes(containers)
+        packs = tuple(_planned_pack(contents, sizes) for contents in pack_plan.packs)
     return replace(plan, packs=packs, extras=planned_extras(pack_plan), unmoved=unmoved)
 
 
@@ -482,18 +482,10 @@ def _library_containers(path: Path) -> tuple[_Containers, tuple[UnmovedCode, ...
     return movable, tuple(unmoved_images(path.name, registered))
 
 
-def _planned_pack(
-    contents: PackContents, containers: Sequence[Sequence[FatbinEntry]]
-) -> PlannedPack:
-    sizes = [
-        entry.size
-        for entries, offsets in zip(containers, contents.offsets, strict=True)
-        for entry in entries
-        if entry.offset in offsets
-    ]
+def _planned_pack(contents: PackContents, sizes: Mapping[ImagePlace, int]) -> PlannedPack:
     return PlannedPack(
         pack=contents.name,
         serves=tuple(map(str, contents.serves)),
-        images=len(sizes),
-        image_bytes=sum(sizes),
+        images=len(contents.places),
+        image_bytes=sum(sizes[place] for place in contents.places),
     )

@@ -15,7 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY
-from archsplit.devicecode.partition import PackBy, ReleaseCores, divide_packs, plan_packs
+from archsplit.devicecode.partition import (
+    PackBy,
+    ReleaseCores,
+    divide_packs,
+    image_sizes,
+    plan_packs,
+)
 from archsplit.devicecode.recompress import DEFAULT_LEVEL, SLOW_LEVEL
 from archsplit.devicecode.select import code_targets, runs_linked_code
 from archsplit.formats.descriptor import Shape
@@ -72,7 +78,7 @@ class SplitRequest:
             requires the core and every pack.
         release: the core gets the fat wheel's file name, to be published in its place. Otherwise a
             core of the fat wheel's name and version has a build tag, which installers prefer.
-        ignore_record: take the members as they are where RECORD is wrong; the core's is right.
+        ignore_record: take the members as they are if RECORD is wrong; the core's is right.
         recompress: the level of zstd frames for images; None keeps the vendor's bytes.
         dropped: extras of earlier releases whose packs this one lacks.
         check: raises an error for a release whose files must not be put in place.
@@ -94,7 +100,7 @@ class SplitRequest:
 
     @property
     def deflate_level(self) -> int:
-        """Level of libdeflate for libraries: beside slow frames, ten times the time counts less."""
+        """Level of libdeflate for libraries: with slow frames, ten times the time counts less."""
         return {None: PACK_LEVEL, DEFAULT_LEVEL: 7, SLOW_LEVEL: 10}[self.recompress]
 
 
@@ -268,14 +274,16 @@ def plan_contents(
             linked = [code_targets(one.entries) for one in part.moved if one.is_linked]
             gpus = frozenset(gpu for gpu in GPU_BY_CAPABILITY if runs_linked_code(linked, gpu))
             for place, row in zip(part.moved, part.rows, strict=True):
-                library = library_name(part.name)
-                unneeded = gpus if place.is_input else frozenset()
                 one = SharedContainer(
-                    library=library, part=part, place=place, row=row, unneeded=unneeded
+                    library=library_name(part.name),
+                    part=part,
+                    place=place,
+                    row=row,
+                    unneeded=gpus if place.is_input else frozenset(),
                 )
                 # Another library may have the same input without its linked code.
                 known = by_key.setdefault(row.key, one)
-                by_key[row.key] = replace(known, unneeded=known.unneeded & unneeded)
+                by_key[row.key] = replace(known, unneeded=known.unneeded & one.unneeded)
                 holders.setdefault(row.key, set()).add(number)
     entries = [one.place.entries for one in by_key.values()]
     plan, files = divide_packs(
@@ -284,7 +292,7 @@ def plan_contents(
             machines=tuple(machine for machine, _ in cores),
             holders=tuple(map(frozenset, holders.values())),
         ),
-        [{entry.offset: entry.size for entry in each} for each in entries],
+        image_sizes(entries),
     )
     return ReleaseContents(
         containers=tuple(by_key.values()),

@@ -78,10 +78,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from archsplit.devicecode.partition import PackContents, PackFile
-    from archsplit.devicecode.registered import RegisteredContainer
     from archsplit.formats.descriptor import Descriptor
     from archsplit.formats.device_pack import PackImage
-    from archsplit.formats.fatbin import FatbinEntry
+    from archsplit.formats.fatbin import Container, FatbinEntry
     from archsplit.release.manifest import Manifest
     from archsplit.release.report import Release
     from archsplit.split.model import Core, ReleaseContents, SharedContainer, SplitRequest
@@ -295,12 +294,12 @@ class PackWriter:
             place = rows[library][container][0].place
             entry, frame = place.entries[image.number], self.core.stored.content(image)
             content = frame or place.container.body.at(entry.offset, entry.size, "image").data
-            # Deflate still finds names and headers beside small frames, and literals of PTX in all.
+            # Deflate still finds names and headers around small frames, and literals of PTX in all.
             is_dense = entry.kind is EntryKind.CUBIN and len(content) >= _DENSE_BYTES
             is_dense &= bool(frame) or entry.compression is Compression.ZSTD
             return Dense(content) if is_dense else content
 
-        is_zstd = any(one.compression is Compression.ZSTD for one in self._entries(file.pack))
+        is_zstd = any(one.compression is Compression.ZSTD for _, one in self._entries(file.pack))
         driver = ZSTD_DRIVER if is_zstd else 0
         layout = lay_out_pack(self.descriptor(file), self.libraries(file), driver_version=driver)
         packed = pack_blocks(layout.blocks(image), layout.size, deflater)
@@ -310,11 +309,12 @@ class PackWriter:
 
     def descriptor(self, file: PackFile) -> Descriptor:
         """Return the descriptor of a pack's file."""
-        entries = list(self._entries(file.pack))
-        # A file may have nothing of its own, where its pack's images are in another.
+        entries = [entry for _, entry in self._entries(file.pack)]
+        # A file may have nothing of its own, if its pack's images are in another.
         whole = next(one for one in self.contents.plan.packs if one.name == file.pack.name)
         everything = (entry for one in self.contents.containers for entry in one.place.entries)
-        targets = {entry.target for entry in entries or self._entries(whole) if entry.target}
+        of_targets = entries or (entry for _, entry in self._entries(whole))
+        targets = {entry.target for entry in of_targets if entry.target}
         isa = _ptx_isa_versions(entries) or _ptx_isa_versions(everything)
         # Machine code has no ISA version, but a note of the toolkit.
         cuda = min_cuda_version(isa) if isa else self._oldest_toolkit(file.pack)
@@ -381,8 +381,11 @@ class PackWriter:
         rows: dict[str, list[tuple[SharedContainer, tuple[PackImage, ...]]]] = {}
         for one, offsets in zip(self.contents.containers, file.pack.offsets, strict=True):
             if offsets:
-                selected = _select_images(one.row.images, one.place, offsets)
-                images = tuple(map(self.core.stored.row, selected))
+                images = tuple(
+                    self.core.stored.row(image)
+                    for image in one.row.images
+                    if one.place.entries[image.number].offset in offsets
+                )
                 rows.setdefault(one.library, []).append((one, images))
         return rows
 
@@ -397,14 +400,15 @@ class PackWriter:
         return min((version for version in versions if version), default=OLDEST_CUDA)
 
     def _machine_code(self, pack: PackContents) -> Iterator[bytes]:
+        for container, entry in self._entries(pack):
+            if entry.kind is EntryKind.CUBIN:
+                yield decompress(entry, container.payload(entry))
+
+    def _entries(self, pack: PackContents) -> Iterator[tuple[Container, FatbinEntry]]:
         for one, offsets in zip(self.contents.containers, pack.offsets, strict=True):
             for entry in one.place.entries:
-                if entry.offset in offsets and entry.kind == EntryKind.CUBIN:
-                    yield decompress(entry, one.place.container.payload(entry))
-
-    def _entries(self, pack: PackContents) -> Iterator[FatbinEntry]:
-        for one, offsets in zip(self.contents.containers, pack.offsets, strict=True):
-            yield from (entry for entry in one.place.entries if entry.offset in offsets)
+                if entry.offset in offsets:
+                    yield one.place.container, entry
 
 
 class ImageSpace:
@@ -413,7 +417,7 @@ class ImageSpace:
     def __init__(self, contents: ReleaseContents) -> None:
         self._containers = contents.containers
         self._lock = threading.Lock()
-        self._packs = Counter(key for file in contents.files for key in _image_keys(file.pack))
+        self._packs = Counter(place for file in contents.files for place in file.pack.places)
 
     def release(self, pack: PackContents) -> None:
         """Free the space of images that no other file waits for.
@@ -421,22 +425,17 @@ class ImageSpace:
         Raises:
             OSError: a file can't be written.
         """
-        keys = set(_image_keys(pack))
+        places = pack.places
         with self._lock:
             # Several packs may have one image, and two threads write packs at the same time.
-            self._packs.subtract(keys)
-            free = {key for key in keys if not self._packs[key]}
+            self._packs.subtract(places)
+            free = {place for place in places if not self._packs[place]}
         ranges: dict[Path, list[tuple[int, int]]] = {}
         for number, one in enumerate(self._containers):
             own = [(e.offset, e.size) for e in one.place.entries if (number, e.offset) in free]
             ranges.setdefault(one.part.image_file, []).extend(own)
         for path, own in ranges.items():
             free_ranges(path, own)
-
-
-def _image_keys(contents: PackContents) -> Iterator[tuple[int, int]]:
-    """Yield the container and the offset of each image of a pack."""
-    return ((number, each) for number, offsets in enumerate(contents.offsets) for each in offsets)
 
 
 def min_cuda_version(versions: list[tuple[int, int]]) -> int:
@@ -458,9 +457,3 @@ def _noted_toolkit(image: bytes, pack: str) -> int | None:
 
 def _ptx_isa_versions(entries: Iterable[FatbinEntry]) -> list[tuple[int, int]]:
     return [one.version for one in entries if is_ptx(one)]
-
-
-def _select_images(
-    images: tuple[PackImage, ...], registered: RegisteredContainer, offsets: frozenset[int]
-) -> tuple[PackImage, ...]:
-    return tuple(image for image in images if registered.entries[image.number].offset in offsets)

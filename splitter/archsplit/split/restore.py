@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.edits import EditPiece
     from archsplit.devicecode.registered import RegisteredContainer
-    from archsplit.formats.device_pack import Pack, PackImage, PackLibrary
+    from archsplit.formats.device_pack import ImageKey, Pack, PackImage, PackLibrary
     from archsplit.formats.reader import Window
     from archsplit.release.wheel_set import WheelFacts, WheelSet
     from archsplit.wheels.reader import Wheel
 
 RESTORE = "restore"
-"""Suffix of a library's record in the core, beside the table."""
+"""Suffix of a library's record in the core, next to the table."""
 
 _ROW = struct.Struct("<BQQ")
 _COUNT = struct.Struct("<II")
@@ -58,8 +58,6 @@ _GROUP = 1024 * _BLOCK
 _MAX_RECORD, _MAX_ROWS = 1 << 27, 1 << 20
 """Bytes and rows of a record; the largest real ones have some megabytes."""
 _SPLIT_AGAIN = "split the fat wheel again"
-
-_Key = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,13 +154,13 @@ def build_restore(
     }
     for offset in sorted(images):
         source, size = images[offset]
-        builder.image(offset, source, size)
+        builder.add_image(offset, source, size)
     at = 0
     for piece in pieces:
         # New bytes and zeros aren't in the original. A row takes more than a few bytes that stayed
         # between two changed pointers.
         if isinstance(piece, CopiedBytes) and piece.size > _ROW.size:
-            builder.copy(core, piece, at)
+            builder.add_equal_blocks(core, piece, at)
         at += piece.size
     return builder.build()
 
@@ -174,11 +172,11 @@ class _Builder:
         self._original = original
         self._ranges: list[tuple[int, int, int, int]] = []
 
-    def image(self, offset: int, source: int, size: int) -> None:
+    def add_image(self, offset: int, source: int, size: int) -> None:
         """Add an image as a range from a pack."""
         self._ranges.append((offset, size, _IMAGE, source))
 
-    def copy(self, core: Window, piece: CopiedBytes, at: int) -> None:
+    def add_equal_blocks(self, core: Window, piece: CopiedBytes, at: int) -> None:
         """Add the equal blocks of a piece as ranges from the core's library."""
         end = piece.offset + piece.size
         ahead = at - piece.offset
@@ -190,17 +188,17 @@ class _Builder:
             release_pages(core)
             release_pages(self._original)
             if self._is_equal(core, first, last, ahead):
-                self._copy(first, last - first, first + ahead)
+                self._add_copy(first, last - first, first + ahead)
                 continue
             for start in range(first, last, _BLOCK):
                 size = min(_BLOCK, last - start)
                 if self._is_equal(core, start, start + size, ahead):
-                    self._copy(start, size, start + ahead)
+                    self._add_copy(start, size, start + ahead)
 
     def _is_equal(self, core: Window, start: int, end: int, ahead: int) -> bool:
         return are_equal(self._original.data[start:end], core.data[start + ahead : end + ahead])
 
-    def _copy(self, start: int, size: int, at: int) -> None:
+    def _add_copy(self, start: int, size: int, at: int) -> None:
         if self._ranges:
             before, length, kind, source = self._ranges[-1]
             # Neighboring blocks become one row.
@@ -210,6 +208,7 @@ class _Builder:
         self._ranges.append((start, size, _COPY, at))
 
     def build(self) -> Restore:
+        """Return the record; what no range covers is kept."""
         rows, kept, position = [], bytearray(), 0
         end = (len(self._original), 0, _COPY, 0)
         # The last, empty range makes the gap before the end of the file visible.
@@ -267,7 +266,7 @@ def _restore_core(
             f"{core.path} has no table of images",
             hint="give a folder that archsplit split wrote to",
         )
-    images = _find_images(core.pack, release.wheels)
+    rows, contents = dict(core.pack.images()), _find_images(core.pack, release.wheels)
     loader = f"{release.identity.import_package}/{LOADER_PACKAGE}"
     # Libraries of several platforms have one name.
     folder = "" if is_only else core.name.place
@@ -277,14 +276,14 @@ def _restore_core(
                 wheel,
                 library,
                 record=f"{loader}/{library.stub}.{RESTORE}",
-                image=_library_images(images, dict(core.pack.images()), number),
+                image=_library_images(contents, rows, number),
                 core_library=scratch / f"{number}.core",
                 out=out / folder,
             )
             yield replace(one, name=str(PurePosixPath(folder, one.name)))
 
 
-def _find_images(table: Pack, wheels: Iterable[WheelFacts]) -> Mapping[_Key, memoryview]:
+def _find_images(table: Pack, wheels: Iterable[WheelFacts]) -> Mapping[ImageKey, memoryview]:
     """Return all images of the table from the packs that have them, with checked digests."""
     build, images = table.descriptor.build_id, dict(table.images())
     packs = [wheel.pack for wheel in wheels if wheel.pack is not None and wheel.identity is None]
@@ -338,13 +337,13 @@ def _find_member(wheel: Wheel, path: str) -> str:
 
 
 def _library_images(
-    images: Mapping[_Key, memoryview], rows: Mapping[_Key, PackImage], library: int
+    contents: Mapping[ImageKey, memoryview], rows: Mapping[ImageKey, PackImage], library: int
 ) -> Callable[[int, int], memoryview]:
     """Return a function that returns the vendor's bytes of an image of a library."""
 
     def image(container: int, number: int) -> memoryview:
         key = (library, container, number)
         form = rows[key].form
-        return images[key] if form is None else memoryview(remake_image(images[key], form))
+        return contents[key] if form is None else memoryview(remake_image(contents[key], form))
 
     return image
