@@ -80,7 +80,9 @@ class Desk:
         """Nothing of this process's own but the index to download from."""
         here = Path(sys.executable).parent
         folders = (self.folder.parent / "venv" / "bin", here, self.toolkit.nvcc.parent)
-        pip = {name: text for name, text in os.environ.items() if name.startswith("PIP_")}
+        # A company's proxy may have a certificate of its own.
+        kept = ("PIP_", "SSL_CERT_", "REQUESTS_CA_BUNDLE")
+        passed = {name: text for name, text in os.environ.items() if name.startswith(kept)}
         # Given twice, so that a page may name an index of its own.
         simple = self.simple.as_uri()
         offline = {"PIP_INDEX_URL": simple, "PIP_EXTRA_INDEX_URL": simple}
@@ -94,7 +96,7 @@ class Desk:
             "LIBRARY_PATH": f"{self.toolkit.library_folder}{os.pathsep}{self.libraries}",
             "CUDA_HOME": str(self.toolkit.root),
             "ARCHSPLIT_CACHE_DIR": str(self.cache),
-            **pip,
+            **passed,
             **({} if self.real else offline),
         }
 

@@ -434,15 +434,35 @@ def test_missing_file_has_no_digest(scene: Scene) -> None:
         index.digest(f"{scene.server.url}packages/x.whl")
 
 
-def test_untrusted_certificate_is_not_tried_again(scene: Scene, tmp_path: Path) -> None:
+@pytest.fixture
+def certificate(scene: Scene, tmp_path: Path) -> Path:
+    """A self-signed certificate, which the index uses from now on."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    words = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost")
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
+    words = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", *names)
     command = ("openssl", *words, "-keyout", str(key), "-out", str(certificate))
     subprocess.run(command, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     scene.server.socket = context.wrap_socket(scene.server.socket, server_side=True)
+    return certificate
+
+
+def pages(scene: Scene) -> Index:
     address = scene.server.url.replace("http:", "https:")
-    with pytest.raises(IndexUnreachableError, match="its certificate isn't trusted"):
-        Index(f"{address}simple/", retry_policy(scene.clock)).project("toyfat")
+    return Index(f"{address}simple/", retry_policy(scene.clock))
+
+
+@pytest.mark.usefixtures("certificate")
+def test_untrusted_certificate_is_not_tried_again(scene: Scene) -> None:
+    with pytest.raises(IndexUnreachableError, match="its certificate isn't trusted") as raised:
+        pages(scene).project("toyfat")
     assert scene.clock.slept == []
+    assert "REQUESTS_CA_BUNDLE" in str(raised.value.hint)
+
+
+def test_certificate_named_by_the_hints_variable_is_trusted(
+    scene: Scene, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    assert pages(scene).project("toyfat").files == {}

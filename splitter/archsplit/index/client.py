@@ -322,8 +322,11 @@ def request_failure(
         "SSLError": "its certificate isn't trusted",
         "TooManyRedirects": "it redirects in a loop",
     }
+    # A company's proxy may have a certificate of its own, which pip finds in its settings.
+    bundle = "export REQUESTS_CA_BUNDLE=FILE, with the certificates to trust"
+    hint = bundle if name == "SSLError" else None
     # No retry: a certificate or an address doesn't become valid in minutes.
-    return IndexUnreachableError(f"can't read {url}: {others.get(name, name)}")
+    return IndexUnreachableError(f"can't read {url}: {others.get(name, name)}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
