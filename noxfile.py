@@ -34,6 +34,13 @@ QUICK = ("--no-compile",)
 KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": None}
 """Images of containers set it; thousands of processes would compile all that they import again."""
 
+WORKERS = ("-n", str((os.cpu_count() or 1) + 1), "--dist", "loadfile", "--no-loadscope-reorder")
+"""One more than cores, for tests also wait: for servers, disks, and what is killed in the end.
+
+A file's tests stay with one worker, so that what they share is made once. The files keep the order
+of tests/conftest.py: by default xdist begins with those that have the most tests.
+"""
+
 TEST_FOLDERS = sorted({path.parent for path in Path("tests").glob("*/test_*.py")})
 
 
@@ -78,14 +85,19 @@ def lint(session: nox.Session) -> None:
     shipped = map(str, sorted(Path("plugin_loader").rglob("*.py")))
     session.run("vermin", "-t=3.8-", "--no-tips", "--quiet", *shipped)  # as py38 of ruff
     session.run("clang-format", "--dry-run", "-Werror", *C_SOURCES)
-    # Each start reads all of archsplit, but two modules of one name can't be checked together:
-    # several folders have a conftest, and the benchmarks and the tests a split_on_gpu.
-    separate = [str(path) for path in TEST_FOLDERS if (path / "conftest.py").exists()]
-    together = (str(path) for path in TEST_FOLDERS if str(path) not in separate)
-    packages = ("splitter/archsplit", "plugin_loader/archsplit_loader")
-    session.run("mypy", *packages, "tools", "noxfile.py", "tests/conftest.py", *together)
-    for folder in ("bench", *separate):
-        session.run("mypy", folder)
+    # Each start reads all of archsplit, but two modules of one name can't be checked together: a
+    # copy stands in for each folder's conftest, which no module imports. The benchmarks and the
+    # tests have a split_on_gpu, and one folder imports a module of tests/split by another name.
+    copies = Path(session.create_tmp())
+    sources = ["tools", "noxfile.py", "tests/conftest.py"]
+    for folder in (folder for folder in TEST_FOLDERS if folder.name != "split"):
+        for path in sorted(folder.rglob("*.py")):
+            copy = copies / f"conftest_of_{folder.name}.py"
+            is_conftest = path.name == "conftest.py"
+            sources.append(str(shutil.copyfile(path, copy) if is_conftest else path))
+    session.run("mypy", "splitter/archsplit", "plugin_loader/archsplit_loader", *sources)
+    for separate in ("bench", "tests/split"):
+        session.run("mypy", separate)
     session.run("lint-imports")
     session.run("python", "tools/gpu_tables.py", "--check")
     session.run("python", "tools/schemas.py", "--check")
@@ -97,7 +109,7 @@ def quick(session: nox.Session) -> None:
     _install(session, "-e", ".[test-imports]", "pytest-timeout>=2.4", "pytest-xdist>=3.8")
     _name_sources(session)
     markers = ("-m", "quick and not canary and not gpu and not download and not stress")
-    session.run("pytest", "-q", "-n", "auto", *markers, *session.posargs, env=KEPT_BYTECODE)
+    session.run("pytest", "-q", *WORKERS, *markers, *session.posargs, env=KEPT_BYTECODE)
 
 
 @nox.session(venv_backend=UV)
@@ -106,20 +118,15 @@ def tests(session: nox.Session) -> None:
     _install(session, "-e", ".[nvcc,test]")
     _name_sources(session)
     _shorten_pip(session)
-    # One more than cores, for tests also wait: for servers, disks, and what is killed in the end.
-    workers = ("-n", str((os.cpu_count() or 1) + 1))
-    # A file's tests stay with one worker, so that what they share is made once. The files keep the
-    # order of tests/conftest.py: by default xdist begins with those that have the most tests.
-    shared = (*workers, "--dist", "loadfile", "--no-loadscope-reorder")
     if session.posargs:
-        session.run("pytest", *shared, *session.posargs, env=KEPT_BYTECODE)
+        session.run("pytest", *WORKERS, *session.posargs, env=KEPT_BYTECODE)
         return
     # Only the pure modules are measured: the others have no floor, and measuring takes time.
     settings = Path(session.virtualenv.location) / "coverage.ini"
     settings.write_text("\n    ".join(["[run]\nbranch = true\ninclude =", *PURE]) + "\n")
     measured = ("--cov", f"--cov-config={settings}", "--cov-report=")
     pure = {"ARCHSPLIT_TEST_COVERAGE": "pure"}
-    session.run("pytest", *shared, *measured, env={**KEPT_BYTECODE, **pure})
+    session.run("pytest", *WORKERS, *measured, env={**KEPT_BYTECODE, **pure})
     # Only what is below its floor is printed, so that the end of a log shows what failed.
     report = ("--rcfile", str(settings), "--skip-covered", "--show-missing", "--fail-under=100")
     session.run("coverage", "report", *report)

@@ -69,8 +69,12 @@ LONGEST = (
     *("test_command", "test_split_wheel", "test_wrapper_outputs", "test_rules_of_hits"),
     *("test_loader_wreck", "test_rdc", "test_build_systems", "test_dask", "test_backend_metadata"),
     *("test_build", "test_nightly_build", "test_install", "test_backend"),
+    *("test_wheel_press", "test_wheel_reader", "test_cache_pure", "test_house", "test_shared_pool"),
 )
-"""Files of more than ten CPU seconds, longest first: workers begin with them and end together."""
+"""Files of more than ten CPU seconds, longest first: workers begin with them and end together.
+
+The last line has the files of more than three in the quick session.
+"""
 
 
 # Thousands of collected tests live until the end, and each round of the garbage collector would
