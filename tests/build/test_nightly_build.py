@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -25,6 +24,7 @@ from archsplit.release.report import read_report
 from archsplit.release.verify import verify_release
 from archsplit.system.fs import sha256
 from archsplit.wheels.reader import open_wheel
+from in_process import run_archsplit
 
 if TYPE_CHECKING:
     from archsplit.arch.target import Target
@@ -60,7 +60,6 @@ def command(
     *words: str, toolkit: Toolkit, store: Path, epoch: int | None, **more: str
 ) -> subprocess.CompletedProcess[str]:
     environment = {
-        **os.environ,
         "ARCHSPLIT_CACHE": "on",
         "ARCHSPLIT_CACHE_DIR": str(store),
         "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
@@ -68,14 +67,7 @@ def command(
     }
     if epoch is not None:
         environment["SOURCE_DATE_EPOCH"] = str(epoch)
-    code = "from archsplit.cli.main import entry_point; entry_point()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *words, "--nvcc", str(toolkit.nvcc)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_archsplit(*words, "--nvcc", toolkit.nvcc, environment=environment)
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from in_process import run_archsplit
+
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
 
@@ -21,21 +23,17 @@ TINYVEC = Path(__file__).parents[1] / "tinyvec"
 
 def build(recipe: Path, out: Path, store: Path, toolkit: Toolkit, *more: str) -> list[str]:
     """The steps that ran."""
-    code = "from archsplit.cli.main import entry_point; entry_point()"
-    words = ("build", str(recipe), "--out", str(out), "--nvcc", str(toolkit.nvcc), "--explain")
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words, "--no-core", *more],
-        env={
-            **os.environ,
+    words = ("build", recipe, "--out", out, "--nvcc", toolkit.nvcc, "--explain", "--no-core")
+    done = run_archsplit(
+        *words,
+        *more,
+        environment={
             # Cores aren't shared with whatever else runs on the machine.
             "XDG_RUNTIME_DIR": str(store.parent),
             "ARCHSPLIT_CACHE": "on",
             "ARCHSPLIT_CACHE_DIR": str(store),
             "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return sorted(re.findall(r"^(.+?): cache miss", done.stderr, re.MULTILINE))
