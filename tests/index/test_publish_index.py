@@ -21,7 +21,7 @@ from archsplit.errors import (
 )
 from archsplit.index.preflight import preflight_check
 from archsplit.index.release import CORE, PLUGIN, read_release
-from archsplit.release.completeness import Requirements
+from archsplit.release.completeness import CheckOptions
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_release_with_different_images_per_python_is_complete(
     release = read_release([scene.dist])
     projects = [one.project for one in release.of(PLUGIN)]
     assert len(projects) > len(set(projects))
-    preflight_check(release, scene.publisher().effects, Requirements(install=False))
+    preflight_check(release, scene.publisher().effects, CheckOptions(install=False))
     publication = scene.publisher().publish(release, scene.plans.append)
     assert publication.is_complete
     roles = [one.artifact.role for one in publication.live]

@@ -32,7 +32,7 @@ from archsplit.index.retry import RetryableError, RetryPolicy, SystemClock, utc_
 from archsplit.index.state import ReadBack
 from archsplit.index.static_update import new_wheels
 from archsplit.index.upload import TwineResult
-from archsplit.release.completeness import Requirements
+from archsplit.release.completeness import CheckOptions
 from archsplit.release.report import (
     REPORT_FILE,
     BuildDetails,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from archsplit.release.report import Role
 
 SPLIT = "archsplit-report.json"
-ANYTHING = Requirements(install=False)
+ANYTHING = CheckOptions(install=False)
 
 
 def retry_policy(clock: FakeClock, seconds: float = 10) -> RetryPolicy:

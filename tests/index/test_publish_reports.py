@@ -11,7 +11,7 @@ from publish_samples import make_release
 from archsplit.errors import InputError, VerifyError, WheelError
 from archsplit.index.preflight import preflight_check
 from archsplit.index.release import CORE, META, PLUGIN, read_release
-from archsplit.release.completeness import Requirements
+from archsplit.release.completeness import CheckOptions
 from archsplit.split.model import InstallDefaults
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def changed(dist: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
 def test_a_split_s_meta_wheel_goes_last(scene: Scene, tmp_path: Path) -> None:
     release = read_release([make_release(tmp_path / "meta", install=InstallDefaults.META)])
     assert [one.role for one in release.artifacts] == [PLUGIN, PLUGIN, CORE, META]
-    preflight_check(release, scene.publisher().effects, Requirements())
+    preflight_check(release, scene.publisher().effects, CheckOptions())
 
 
 def test_swapped_roles_in_the_report_are_refused(scene: Scene) -> None:
@@ -42,7 +42,7 @@ def test_swapped_roles_in_the_report_are_refused(scene: Scene) -> None:
 
     changed(scene.dist, swap)
     with pytest.raises(VerifyError) as caught:
-        preflight_check(read_release([scene.dist]), scene.publisher().effects, Requirements())
+        preflight_check(read_release([scene.dist]), scene.publisher().effects, CheckOptions())
     core, pack = scene.wheel("").name, scene.wheel("_cc80").name
     found = {one.subject: one.found for one in caught.value.findings}
     assert found[core] == "is a core, and archsplit-report.json lists a plugin"

@@ -22,7 +22,7 @@ from archsplit.errors import InputError, ToolNotFoundError, VerifyError
 from archsplit.index.preflight import check_descriptions_with_twine
 from archsplit.recipe.load import load_recipe
 from archsplit.release import completeness
-from archsplit.release.completeness import CheckResult, Requirements, kernel_faults
+from archsplit.release.completeness import CheckOptions, CheckResult, kernel_faults
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE as REPORT
 from archsplit.release.report import Release
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.nvcc
 
-STAY = Requirements(install=False)
+STAY = CheckOptions(install=False)
 GAP = "allow it with --allow-missing-kernels"
-FIRST_ONLY = Requirements(install=False, allowed=("second",))
+FIRST_ONLY = CheckOptions(install=False, allowed=("second",))
 
 
-def check_release(folder: Path, effects: Effects, demands: Requirements) -> CheckResult:
+def check_release(folder: Path, effects: Effects, options: CheckOptions) -> CheckResult:
     describe = partial(check_descriptions_with_twine, effects=effects)
-    return completeness.check_release(folder, effects, demands, describe=describe)
+    return completeness.check_release(folder, effects, options, describe=describe)
 
 
-def complaint(folder: Path, effects: Effects, demands: Requirements = STAY) -> str:
+def complaint(folder: Path, effects: Effects, options: CheckOptions = STAY) -> str:
     with pytest.raises(VerifyError) as caught:
-        check_release(folder, effects, demands)
+        check_release(folder, effects, options)
     assert str(caught.value).startswith(f"{folder} can't be published:")
     return "\n".join(map(str, caught.value.findings))
 
@@ -96,7 +96,7 @@ def gapped(tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> Path:
 def test_complete_release_installs_by_pip_and_by_uv(
     built: tuple[Path, Release], effects: Effects
 ) -> None:
-    verdict = check_release(built[0], effects, Requirements())
+    verdict = check_release(built[0], effects, CheckOptions())
     assert (verdict.project, verdict.version) == ("tinyvec", "1.2.3")
     assert len(verdict.wheels) == 4
     assert verdict.kernels == 2
@@ -107,7 +107,7 @@ def test_complete_release_installs_by_pip_and_by_uv(
 def test_missing_target_is_found_and_fails_the_installers(dist: Path, effects: Effects) -> None:
     gone = only(dist, "tinyvec_sm90*")
     gone.unlink()
-    text = complaint(dist, effects, Requirements())
+    text = complaint(dist, effects, CheckOptions())
     assert (
         "tinyvec-sm90: no wheel, but the core names it for sm_90; add its wheel with archsplit"
         in text
@@ -154,7 +154,7 @@ def test_library_with_a_digest_unknown_to_the_core_is_found(dist: Path, effects:
 @pytest.mark.usefixtures("only_uv")
 def test_pin_of_another_core_version_is_found(dist: Path, effects: Effects) -> None:
     rewrite(only(dist, "tinyvec_sm80*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec==1.2.4"))
-    text = complaint(unlisted(dist), effects, Requirements())
+    text = complaint(unlisted(dist), effects, CheckOptions())
     assert "requires tinyvec==1.2.4, expected tinyvec==1.2.3" in text
     assert "uv can't install tinyvec[all]==1.2.3 from the folder" in text
 
@@ -172,7 +172,7 @@ def test_requirement_missing_on_the_index_is_reported(dist: Path, effects: Effec
     rewrite(only(dist, "tinyvec-1*"), in_metadata(b"Version: 1.2.3\n", need))
     nowhere = {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}
     offline = replace(effects, environment={**effects.environment, **nowhere})
-    text = complaint(unlisted(dist), offline, Requirements())
+    text = complaint(unlisted(dist), offline, CheckOptions())
     for program in ("pip", "uv"):
         assert f"{program} can't install what the wheels need of others" in text
     assert "archsplit-has-no-such-thing" in text
@@ -215,7 +215,7 @@ def test_folder_without_a_list_is_refused(dist: Path, effects: Effects, name: st
 def test_truncated_core_is_found_without_trying_an_installer(dist: Path, effects: Effects) -> None:
     core = only(dist, "tinyvec-1*")
     core.write_bytes(core.read_bytes()[:-100])
-    text = complaint(dist, effects, Requirements())
+    text = complaint(dist, effects, CheckOptions())
     assert f"{core.name}: " in text
     # An installer would only repeat that the wheel is damaged.
     assert "can't install" not in text
@@ -227,7 +227,7 @@ def test_all_kinds_of_faults_are_reported_at_once(
     only(dist, "tinyvec_compute90*").unlink()
     shutil.copy(only(gapped, "tinyvec_sm80*"), dist)
     rewrite(only(dist, "tinyvec_sm90*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec"))
-    text = complaint(dist, effects, Requirements())
+    text = complaint(dist, effects, CheckOptions())
     for part in (
         "tinyvec-compute90: no wheel",
         "its descriptor says build id",
@@ -249,7 +249,7 @@ def test_unimportable_core_is_reported(dist: Path, effects: Effects) -> None:
 
     rewrite(only(unlisted(dist), "tinyvec-1*"), broken)
     with pytest.raises(VerifyError) as caught:
-        check_release(dist, effects, Requirements())
+        check_release(dist, effects, CheckOptions())
     found = [(one.code, one.subject) for one in caught.value.findings]
     assert found[-2:] == [
         ("import-failed", "tinyvec==1.2.3"),
@@ -266,7 +266,7 @@ def test_import_with_the_driver_missing_is_a_note(dist: Path, effects: Effects) 
         return text if name == "tinyvec/__init__.py" else content
 
     rewrite(only(dist, "tinyvec-1*"), driven)
-    verdict = check_release(relist(dist), effects, Requirements())
+    verdict = check_release(relist(dist), effects, CheckOptions())
     assert verdict.notes[-1] == (
         "import tinyvec can't be tested here: it needs libcuda of NVIDIA's driver"
     )
@@ -285,9 +285,9 @@ def test_module_not_required_by_the_fat_wheel_is_a_note(
     rewrite(only(packs, "toy-2*"), importing)
     relist(packs)
     if not is_note:
-        assert "import toy fails" in complaint(packs, effects, Requirements())
+        assert "import toy fails" in complaint(packs, effects, CheckOptions())
         return
-    assert check_release(packs, effects, Requirements()).notes[-1] == (
+    assert check_release(packs, effects, CheckOptions()).notes[-1] == (
         "import toy can't be tested here: it needs archsplit_has_no_such_module, which the fat"
         " wheel doesn't require either"
     )
@@ -305,7 +305,7 @@ def test_packages_with_other_names_than_the_project_are_imported(
         write_members(file, WheelName.parse(fat.name), members)
     out = tmp_path / "out"
     split_wheel(SplitRequest(source=tmp_path / fat.name, out=out, release=True), effects)
-    text = complaint(out, effects, Requirements())
+    text = complaint(out, effects, CheckOptions())
     assert "import other fails" in text
     assert "import toy fails" not in text
 
@@ -322,14 +322,14 @@ def test_check_without_pip_and_uv_is_refused(
     monkeypatch.setattr("archsplit.release.install_test.has_pip", lambda: False)
     bare_effects = replace(effects, environment={"PATH": str(bare)}, python_path="")
     with pytest.raises(ToolNotFoundError, match="neither pip nor uv is installed"):
-        check_release(dist, bare_effects, Requirements())
+        check_release(dist, bare_effects, CheckOptions())
 
 
 def test_without_uv_pip_is_enough(
     dist: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("archsplit.release.install_test.find_uv", lambda _: None)
-    verdict = check_release(dist, effects, Requirements())
+    verdict = check_release(dist, effects, CheckOptions())
     assert verdict.installed == ("pip",)
     assert "uv was not tried, because it is not installed" in verdict.notes
 
@@ -349,7 +349,7 @@ def test_pip_too_new_for_a_python_is_noted_and_only_uv_is_tried(
     if (uv := real.with_name("uv")).exists():
         (tmp_path / "uv").symlink_to(uv)
     # The Python has that pip as its own, or an older one.
-    verdict = check_release(built[0], effects, Requirements(pythons=(str(real),)))
+    verdict = check_release(built[0], effects, CheckOptions(pythons=(str(real),)))
     (note,) = verdict.notes
     assert note.startswith("pip was not tried")
     refused, older = verdict.sample
@@ -431,14 +431,14 @@ def test_truncated_pack_of_a_split_is_one_damaged_wheel(packs: Path, effects: Ef
     pack_file = only(packs, "toy_cc80*")
     pack_file.write_bytes(pack_file.read_bytes()[:-100])
     with pytest.raises(VerifyError) as caught:
-        check_release(packs, effects, Requirements())
+        check_release(packs, effects, CheckOptions())
     assert {one.subject for one in caught.value.findings} == {pack_file.name}
     assert {one.code for one in caught.value.findings} == {"damaged-wheel", "changed-file"}
 
 
 def test_complete_split_installs(split: Path, effects: Effects) -> None:
-    demands = replace(FIRST_ONLY, install=True)
-    assert check_release(split, effects, demands).installed == ("pip", "uv")
+    options = replace(FIRST_ONLY, install=True)
+    assert check_release(split, effects, options).installed == ("pip", "uv")
 
 
 def test_missing_pack_of_a_split_is_found(packs: Path, effects: Effects) -> None:

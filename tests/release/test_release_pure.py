@@ -10,7 +10,7 @@ from release_samples import ptx, sass
 
 from archsplit.errors import WheelError
 from archsplit.formats.reader import Window
-from archsplit.release.completeness import Reader, _short_name
+from archsplit.release.completeness import KernelReader, _short_name
 from archsplit.release.identity import (
     CoreFiles,
     Identity,
@@ -135,20 +135,20 @@ def window(image: bytes) -> Window:
 
 
 def test_the_kernels_of_ptx_are_its_entries() -> None:
-    reader = Reader()
+    reader = KernelReader()
     image = ptx("compute_90", "_Z5firstv", "second")
-    assert reader.image(window(image), b"digest") == {"_Z5firstv", "second"}
+    assert reader.read_image(window(image), b"digest") == {"_Z5firstv", "second"}
     # The same content is not read again.
-    assert reader.image(window(b""), b"digest") == {"_Z5firstv", "second"}
+    assert reader.read_image(window(b""), b"digest") == {"_Z5firstv", "second"}
     assert reader.unread == []
 
 
 def test_unreadable_image_is_listed_and_other_data_is_not() -> None:
-    reader = Reader()
-    assert reader.image(window(sass("sm_90", b"no cubin")), b"1") == frozenset()
+    reader = KernelReader()
+    assert reader.read_image(window(sass("sm_90", b"no cubin")), b"1") == frozenset()
     (line,) = reader.unread
     assert "a test, image at 0x0" in line
-    assert reader.image(window(sass("sm_90", b"no code.", kind=8)), b"2") == frozenset()
+    assert reader.read_image(window(sass("sm_90", b"no code.", kind=8)), b"2") == frozenset()
     assert len(reader.unread) == 1
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
 from archsplit.release.context import Effects
-from archsplit.release.verify import open_tag_judge
+from archsplit.release.verify import tag_cache
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 from archsplit.wheels.platform_tags import (
@@ -361,10 +361,10 @@ def test_verifications_of_a_process_share_results(
     runner = Counted()
     effects = Effects(progress=SilentProgress(), environment=os.environ, runner=runner)
     library = {"libold.so": compiled("libold.so", OLD)}
-    tags = [open_tag_judge(effects, tmp_path).platforms(library, ()) for _ in range(2)]
+    tags = [tag_cache(effects, tmp_path).platforms(library, ()) for _ in range(2)]
     assert tags[0] == tags[1]
     assert runner.started == 1
     other = replace(effects, python_path=str(tmp_path / "missing"))
     # There may be another auditwheel.
-    assert open_tag_judge(other, tmp_path).platforms(library, ()) == tags[0]
+    assert tag_cache(other, tmp_path).platforms(library, ()) == tags[0]
     assert runner.started == 2

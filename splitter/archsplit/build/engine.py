@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.build.context import find_toolkit
-from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
+from archsplit.build.provenance import STATIC_DEVICE_RUNTIME, STATIC_RUNTIME
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.tool_identity import ToolIdentities
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from archsplit.scheduler.graph import Step
     from archsplit.scheduler.plan import StepEstimate
 
-_RUNTIME_LIBRARIES = ("libcudart_static.a", STATIC_DEVICE_RUNTIME)
+_RUNTIME_LIBRARIES = (STATIC_RUNTIME, STATIC_DEVICE_RUNTIME)
 
 
 def plan_farm(plan: BuildPlan, known: Mapping[str, StepEstimate]) -> tuple[Graph, frozenset[Path]]:

@@ -26,7 +26,7 @@ from archsplit.nvcc.warnings import fold_warnings
 from archsplit.release.checks import CheckScope
 from archsplit.release.identity import ReleaseKind
 from archsplit.release.loader import copy_loader
-from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
+from archsplit.release.manifest import MANIFEST_FILE
 from archsplit.release.merge import core_platforms
 from archsplit.release.report import (
     REPORT_FILE,
@@ -36,7 +36,7 @@ from archsplit.release.report import (
     ReleaseWheel,
     find_report,
 )
-from archsplit.release.verify import open_tag_judge, verify_wheel_set
+from archsplit.release.verify import tag_cache, verify_wheel_set
 from archsplit.release.wheel_plans import (
     CudaReleases,
     WheelPlanner,
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from archsplit.release.identity import Identity
     from archsplit.scheduler.graph import Graph
     from archsplit.scheduler.outcome import FinishedStep
+    from archsplit.scheduler.pool import Pool
     from archsplit.wheels.platform_tags import PlatformTagCache
     from archsplit.wheels.writer import WheelDraft
 
@@ -93,12 +94,12 @@ def build_recipe(request: BuildRequest, effects: Effects, *, out: Path) -> Relea
         temporary_dir(folder) as staging,
     ):
         # Checked before the compilation, which may take hours.
-        check_targets(folder, [MANIFEST, REPORT_FILE])
+        check_targets(folder, [MANIFEST_FILE, REPORT_FILE])
         _refuse_split(folder)
         compile_plan(plan, effects, session)
         effects.progress.begin_stage("tagging wheels", 0, "Tagged the wheels")
         origins = read_origins(plan.context)
-        judge = open_tag_judge(effects, plan.context.folder)
+        tags = tag_cache(effects, plan.context.folder)
         if len(plan.targets) not in {0, len(plan.identity.targets)}:
             effects.progress.note(
                 f"a part of a release: {len(plan.targets)} of {len(plan.identity.targets)} targets."
@@ -109,7 +110,7 @@ def build_recipe(request: BuildRequest, effects: Effects, *, out: Path) -> Relea
                 "a core without digests of its plugins: it compares only their version and build"
                 " id. archsplit build of all targets, or gather, makes a core with digests"
             )
-        report = _report(plan, _write_wheels(plan, origins, judge, effects, staging))
+        report = _report(plan, _write_wheels(plan, origins, tags, effects, staging))
         # Limits belong to policies: a release may be as large as its targets need.
         if policy := plan.context.recipe.policy:
             report.together_with(folder).check_budget(policy, plan.context.recipe.applied)
@@ -117,16 +118,18 @@ def build_recipe(request: BuildRequest, effects: Effects, *, out: Path) -> Relea
         effects.progress.begin_stage("checking all wheels", 0, "Checked all wheels")
         with temporary_dir(plan.context.folder) as scratch:
             written = read_wheel_set(
-                staging, scratch, platforms=judge.platforms, identity=plan.identity
+                staging, scratch, platforms=tags.platforms, identity=plan.identity
             )
             verify_wheel_set(written, CheckScope(targets=plan.targets))
         libraries = {str(target): path for target, path in plan.libraries.items()}
         manifest = built_manifest(report, plan.identity, origins, libraries)
         # Two parts that are built at once would each write lists without the other's wheels.
         with LockedFolder(folder):
-            write_file(staging / MANIFEST, manifest.together_with(folder / MANIFEST).as_json())
+            write_file(
+                staging / MANIFEST_FILE, manifest.together_with(folder / MANIFEST_FILE).as_json()
+            )
             write_file(staging / REPORT_FILE, report.together_with(folder).as_json())
-            replace_all([*names, MANIFEST, REPORT_FILE], source=staging, target=folder)
+            replace_all([*names, MANIFEST_FILE, REPORT_FILE], source=staging, target=folder)
     return report
 
 
@@ -171,15 +174,7 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
         cache = None if session is None else session.cache
         opened = open_farm(plan, effects, effects.engine, cache)
         with opened as (graph, slots, executor, results):
-            options = RunOptions(
-                pool=slots,
-                runner=effects.runner,
-                progress=effects.progress,
-                parallel=False,
-                executor=executor,
-                result_cache=results,
-                keep_going=effects.keep_going,
-            )
+            options = _options(slots, effects)._replace(executor=executor, result_cache=results)
             done = _run(graph, options, effects)
     else:
         done = _execute_here(plan, effects, session)
@@ -188,6 +183,16 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
     for target, library in plan.libraries.items():
         symbols = plan.context.recipe.interface.symbols
         check_library(library, target, identity=plan.identity, symbols=symbols)
+
+
+def _options(pool: Pool, effects: Effects) -> RunOptions:
+    return RunOptions(
+        pool=pool,
+        runner=effects.runner,
+        progress=effects.progress,
+        parallel=False,
+        keep_going=effects.keep_going,
+    )
 
 
 def _run(graph: Graph, options: RunOptions, effects: Effects) -> tuple[FinishedStep, ...]:
@@ -210,15 +215,8 @@ def _execute_here(
     if session is not None:
         graph, step_cache = session.begin(plan.graph, cwd=root, private=private)
     with contextlib.closing(found.pool) as pool:
-        options = RunOptions(
-            pool=pool,
-            runner=effects.runner,
-            progress=effects.progress,
-            history=build_history(plan, effects.environment),
-            parallel=False,
-            result_cache=step_cache,
-            keep_going=effects.keep_going,
-        )
+        history = build_history(plan, effects.environment)
+        options = _options(pool, effects)._replace(history=history, result_cache=step_cache)
         done = _run(graph, options, effects)
     # Only now: a result of a failed build must not get into the cache.
     if session is not None:
@@ -239,14 +237,14 @@ def open_session(
 
 
 def _write_wheels(
-    plan: BuildPlan, origins: Origins, judge: PlatformTagCache, effects: Effects, folder: Path
+    plan: BuildPlan, origins: Origins, tags: PlatformTagCache, effects: Effects, folder: Path
 ) -> tuple[ReleaseWheel, ...]:
     planner = WheelPlanner(
         recipe=plan.context.recipe,
         identity=_with_digests(plan.identity, plan.libraries),
         plugin_requires=plan.context.plugin_requires,
     )
-    drafts = list(_drafts(plan, planner, judge, effects))
+    drafts = list(_drafts(plan, planner, tags, effects))
     effects.progress.begin_stage("writing wheels", len(drafts), "Wrote {} wheels")
     paths = write_wheels(
         folder,
@@ -281,22 +279,22 @@ def _with_digests(identity: Identity, libraries: Mapping[Target, Path]) -> Ident
 
 
 def _drafts(
-    plan: BuildPlan, planner: WheelPlanner, judge: PlatformTagCache, effects: Effects
+    plan: BuildPlan, planner: WheelPlanner, tags: PlatformTagCache, effects: Effects
 ) -> Iterator[tuple[Plugin | Literal["core", "meta"], WheelDraft]]:
     policy = plan.context.recipe.targets.manylinux
-    tags = []
+    promised = []
     for target, library in plan.libraries.items():
-        tags.append(judge.promised({library.name: library}, plan.identity.provided, policy))
+        promised.append(tags.promised({library.name: library}, plan.identity.provided, policy))
         plugin = Plugin(kind="library", name=str(target), targets=(str(target),))
-        yield plugin, planner.plugin(target, library, tags[-1])
+        yield plugin, planner.plugin(target, library, promised[-1])
     if plan.core:
         # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
         loader = copy_loader(folder=plan.context.folder, machine=machine)
-        platforms = judge.promised(planner.core_libraries(loader), (), policy)
+        platforms = tags.promised(planner.core_libraries(loader), (), policy)
         # The core of a part is the same on all machines, whichever targets they build.
-        if len(tags) == len(plan.identity.targets):
-            platforms = core_platforms(platforms, tags)
+        if len(promised) == len(plan.identity.targets):
+            platforms = core_platforms(platforms, promised)
         yield "core", planner.core(loader, platforms)
         if plan.context.recipe.install.mode == "meta":
             yield "meta", planner.meta()

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit import __version__
 from archsplit.release.identity import LOADER_LIBRARY
 from archsplit.release.manifest import SourceFile, Tool, library_images, release_manifest
 from archsplit.release.sbom import (
@@ -47,10 +46,10 @@ NVIDIA_LICENSE = "NVIDIA Software License Agreement"
 
 _NVIDIA_EXPRESSION = "LicenseRef-NVIDIA-Software-License"
 _CCCL_LICENSE = "Apache-2.0 WITH LLVM-exception AND Apache-2.0 AND BSD-3-Clause"
-_PROGRAMS = {"libcudart_static.a": "CUDA runtime", "libcudadevrt.a": "CUDA device runtime"}
 
 STATIC_RUNTIME = "libcudart_static.a"
 STATIC_DEVICE_RUNTIME = "libcudadevrt.a"
+_TITLES = {STATIC_RUNTIME: "CUDA runtime", STATIC_DEVICE_RUNTIME: "CUDA device runtime"}
 
 _HOST_TOOLS = ("host compiler", "objcopy", "assembler", "linker")
 """Host's tools, in the order of `HostTools.versions`."""
@@ -117,7 +116,7 @@ def add_bill(draft: WheelDraft, origins: Origins, *, epoch: int) -> WheelDraft:
     files = {one.name.rpartition("/")[2]: one.content for one in draft.members}
     # Only plugins contain NVIDIA's code, and only cores have the loader.
     if isinstance(loader := files.get(LOADER_LIBRARY), Path):
-        parts = [loader_part(sha256(loader), __version__)]
+        parts = [loader_part(sha256(loader))]
     else:
         draft, parts = _with_licenses(draft, origins), list(_in_plugin(origins))
     metadata = draft.metadata
@@ -172,7 +171,7 @@ def _in_plugin(origins: Origins) -> Iterator[BillComponent]:
             cpe=cuda_cpe(one.version),
             sha256=one.sha256 or "",
             license=NVIDIA_LICENSE,
-            description=f"{_PROGRAMS[one.name]}, linked statically.",
+            description=f"{_TITLES[one.name]}, linked statically.",
         )
     if origins.cccl is not None:
         yield BillComponent(

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from archsplit.system.terminal import ActivityBar
     from archsplit.system.worker_processes import WorkerProcesses
 
-if TYPE_CHECKING:
     # argparse has no public name for what add_subparsers returns.
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
@@ -394,13 +393,14 @@ def write_built_variants(report: Release, out: Path, console: Console) -> None:
     Raises:
         InputError: no core was built.
     """
+    from archsplit.release.requirements import exact_pin
     from archsplit.release.variants import built_variants
     from archsplit.wheels.filename import plugin_distribution
 
     if report.core is None or report.build is None:
         raise InputError("variants need a core, and none was built", hint="leave out --no-core")
     plugins = {
-        target: f"{plugin_distribution(report.project, target)}=={report.version}"
+        target: exact_pin(plugin_distribution(report.project, target), report.version)
         for target in report.build.targets
     }
     variants, notes = built_variants(plugins)

@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.index.publish import Publisher, refuse
     from archsplit.index.release import read_release
     from archsplit.index.retry import RetryPolicy, SystemClock
-    from archsplit.release.completeness import Requirements
+    from archsplit.release.completeness import CheckOptions
     from archsplit.wheels.filename import distribution_name
 
     for folder in arguments.folders:
@@ -105,10 +105,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         release = read_release(arguments.folders, source=arguments.source)
         twine = _twine(arguments, effects)
         address = twine.where()
-        demands = Requirements(
+        check_options = CheckOptions(
             allowed=tuple(arguments.allow_missing_kernels), without=tuple(arguments.without)
         )
-        for warning in preflight_check(release, effects, demands):
+        for warning in preflight_check(release, effects, check_options):
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
         effects.progress.begin_stage("asking the index", 0, "Asked the index")
         seconds = _PLAN_PATIENCE if arguments.plan else _PATIENCE

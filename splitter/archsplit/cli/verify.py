@@ -53,13 +53,13 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     from functools import partial
 
     from archsplit.index.preflight import check_descriptions_with_twine
-    from archsplit.release.completeness import Requirements, check_release
+    from archsplit.release.completeness import CheckOptions, check_release
     from archsplit.release.install_test import installers
 
     # A part of a release can be complete only for its own targets.
     if arguments.targets is not None:
         raise UsageError("--release checks all targets", hint="leave out --targets or --release")
-    demands = Requirements(
+    check_options = CheckOptions(
         allowed=tuple(arguments.allow_missing_kernels),
         install=not arguments.no_install,
         without=tuple(arguments.without),
@@ -71,7 +71,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     with options.effects(console, quiet=True) as effects:
         effects.progress.begin_stage(f"checking {arguments.folder}", 0, "Checked the release")
         describe = partial(check_descriptions_with_twine, effects=effects)
-        verdict = check_release(arguments.folder, effects, demands, describe=describe)
+        verdict = check_release(arguments.folder, effects, check_options, describe=describe)
     if arguments.json:
         print(json.dumps({"schema": RELEASE_CHECK_SCHEMA, **asdict(verdict)}, indent=2))  # noqa: T201 - data
         return 0

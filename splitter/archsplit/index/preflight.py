@@ -16,7 +16,7 @@ from archsplit.errors import VerifyError
 from archsplit.index.upload import Twine
 from archsplit.release.completeness import folder_findings, release_findings
 from archsplit.release.findings import DescriptionCheck
-from archsplit.release.verify import open_tag_judge
+from archsplit.release.verify import tag_cache
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.env import without_credentials
 from archsplit.system.fs import read_file, temporary_dir
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.index.release import Artifact, UploadRelease
-    from archsplit.release.completeness import Requirements
+    from archsplit.release.completeness import CheckOptions
     from archsplit.release.context import Effects
     from archsplit.system.finding import Finding
 
@@ -97,7 +97,7 @@ def _subjects(content: bytes) -> set[str]:
 
 
 def preflight_check(
-    release: UploadRelease, effects: Effects, demands: Requirements
+    release: UploadRelease, effects: Effects, options: CheckOptions
 ) -> tuple[str, ...]:
     """Check a release as ``archsplit verify --release`` does, and its attestations.
 
@@ -118,14 +118,14 @@ def preflight_check(
     warnings: list[str] = []
     for build_id, build in release.builds.items():
         with temporary_dir() as scratch:
-            judge = open_tag_judge(effects, scratch)
+            tags = tag_cache(effects, scratch)
             # Only the files of the report are checked, because only they are published. A
             # missing one is a finding.
             paths = tuple(one.path for one in build if one.path.exists())
             wheels = read_wheel_set(
-                release.folders[0], scratch, paths=paths, platforms=judge.platforms
+                release.folders[0], scratch, paths=paths, platforms=tags.platforms
             )
-            checked = release_findings(wheels, release.reports[build_id], demands, describe)
+            checked = release_findings(wheels, release.reports[build_id], options, describe)
         findings += checked.findings
         warnings += checked.warnings
     for folder in release.folders:

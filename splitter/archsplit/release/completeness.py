@@ -33,11 +33,11 @@ from archsplit.release.checks import CheckScope, release_faults
 from archsplit.release.device_checks import targets_by_container
 from archsplit.release.findings import finding
 from archsplit.release.identity import ReleaseKind
-from archsplit.release.install_test import Installer, installers
+from archsplit.release.install_test import InstallTest, installers
 from archsplit.release.manifest import MANIFEST_FILE
 from archsplit.release.matrix import hole_findings, matrix_text, release_matrix
 from archsplit.release.report import REPORT_FILE, find_report
-from archsplit.release.verify import manifest_faults, open_tag_judge, report_faults
+from archsplit.release.verify import manifest_faults, report_faults, tag_cache
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.fs import temporary_dir
 
@@ -98,7 +98,7 @@ def kernels_of_entry(window: Window, entry: FatbinEntry) -> Names:
     return frozenset(map(stable_name, names))
 
 
-class Reader:
+class KernelReader:
     """Reader of the kernels of images; equal images are read once.
 
     Attributes:
@@ -109,14 +109,14 @@ class Reader:
         self.unread: list[str] = []
         self._cached: dict[bytes, Names] = {}
 
-    def image(self, window: Window, digest: bytes) -> Names:
+    def read_image(self, window: Window, digest: bytes) -> Names:
         """Return the kernels of a window with a single image."""
         # Packs share images, and decompression is most of the time.
         if digest not in self._cached:
-            self._cached[digest] = self.entry(window)
+            self._cached[digest] = self.read_entry(window)
         return self._cached[digest]
 
-    def entry(self, window: Window, entry: FatbinEntry | None = None) -> Names:
+    def read_entry(self, window: Window, entry: FatbinEntry | None = None) -> Names:
         """Return the kernels of an entry; empty, with a line in `unread`, if it is unreadable.
 
         Args:
@@ -165,7 +165,7 @@ def _is_allowed(spellings: tuple[str, str], patterns: tuple[str, ...]) -> bool:
 
 def read_coverage(release: WheelSet) -> KernelCoverage:
     """Return the kernels of each plugin library of a build."""
-    reader = Reader()
+    reader = KernelReader()
     found = {
         f"{view.cores[0].file}: {name}" if len(release.cores) > 1 else name: each
         for view in release.views
@@ -174,15 +174,15 @@ def read_coverage(release: WheelSet) -> KernelCoverage:
     return KernelCoverage(found=found, unread=tuple(reader.unread))
 
 
-def _library_kernels(release: WheelSet, reader: Reader) -> Iterator[tuple[str, Names]]:
+def _library_kernels(release: WheelSet, reader: KernelReader) -> Iterator[tuple[str, Names]]:
     for wheel in release.plugins.values():
         libraries = [_in_library(open_file(path), reader) for path in wheel.unpacked.values()]
         yield wheel.file, frozenset().union(*libraries)
 
 
-def _in_library(window: Window, reader: Reader) -> Names:
+def _in_library(window: Window, reader: KernelReader) -> Names:
     kernels = [
-        reader.entry(window, entry)
+        reader.read_entry(window, entry)
         for _, container in host_containers(Elf(window))
         for entry in container.entries()
     ]
@@ -197,7 +197,7 @@ def split_coverage(release: WheelSet) -> tuple[KernelCoverage, tuple[str, ...]]:
     A gap is a kernel that some of the GPUs have. The fat wheel has the same one, because each GPU
     selects the image that it selected there.
     """
-    reader = Reader()
+    reader = KernelReader()
     found: dict[str, Names] = {}
     notes: list[str] = []
     for view in release.views:
@@ -210,7 +210,7 @@ def split_coverage(release: WheelSet) -> tuple[KernelCoverage, tuple[str, ...]]:
     return coverage, tuple(dict.fromkeys(notes))
 
 
-def _library_selections(release: WheelSet, reader: Reader) -> dict[str, dict[str, Names]]:
+def _library_selections(release: WheelSet, reader: KernelReader) -> dict[str, dict[str, Names]]:
     """Return the kernels that each GPU selects, by library and capability."""
     table = release.cores[0].pack if len(release.cores) == 1 else None
     # A finding about the core exists already.
@@ -234,7 +234,7 @@ def _library_selections(release: WheelSet, reader: Reader) -> dict[str, dict[str
             # As the driver chooses: only the selected image has to have the kernels.
             best = best_target(Capability.parse(capability), targets)
             selected = [images[key] for key in keys.get(best, ()) if key in images] if best else []
-            kernels = [reader.image(*image) for image in selected]
+            kernels = [reader.read_image(*image) for image in selected]
             found[table.libraries[number].name][capability] |= frozenset().union(*kernels)
     return found
 
@@ -270,8 +270,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requirements:
-    """Requirements of a release check.
+class CheckOptions:
+    """Options of a release check.
 
     Attributes:
         allowed: patterns of kernels that may be missing for some targets.
@@ -317,7 +317,7 @@ class CheckResult:
 def check_release(
     folder: Path,
     effects: Effects,
-    demands: Requirements,
+    options: CheckOptions,
     *,
     describe: Describe,
 ) -> CheckResult:
@@ -330,23 +330,28 @@ def check_release(
         VerifyError: lists every finding, and what to do about each.
         InputError: the folder has no wheel.
     """
-    unshown: list[str] = []
-    sample: list[str] = []
     gaps: tuple[str, ...] = ()
     with temporary_dir() as scratch:
-        judge = open_tag_judge(effects, scratch)
-        release = read_wheel_set(folder, scratch, platforms=judge.platforms)
+        tags = tag_cache(effects, scratch)
+        release = read_wheel_set(folder, scratch, platforms=tags.platforms)
         report = _find_report(folder)
-        checked = release_findings(release, report, demands, describe)
+        checked = release_findings(release, report, options, describe)
         if release.kind is ReleaseKind.SPLIT:
             kernels, gaps = split_coverage(release)
         else:
             kernels = checked.kernels
         damaged = {one.subject for one in release.damaged}
         findings = [*folder_findings(folder, damaged), *checked.findings]
+        test = InstallTest(
+            runner=effects.runner,
+            scratch=scratch,
+            environment=effects.environment,
+            release=release,
+            pythons=options.pythons,
+        )
         # An installer would only repeat that a wheel is damaged.
-        if demands.install and not release.damaged:
-            findings += _install_faults(release, effects, scratch, demands, unshown, sample)
+        if options.install and not release.damaged:
+            findings += test.faults()
     if findings or release.identity is None:
         # Two checks may find the same fault.
         found = tuple(dict.fromkeys(findings))
@@ -362,9 +367,11 @@ def check_release(
         kind=release.kind.value,
         wheels=tuple(wheel.file for wheel in release.wheels),
         kernels=len(frozenset().union(*kernels.found.values())),
-        installed=installers(effects.environment) if sample else (),
-        sample=tuple(sample),
-        notes=tuple(dict.fromkeys((*_unread_notes(kernels), *gaps, *checked.warnings, *unshown))),
+        installed=installers(effects.environment) if test.installed else (),
+        sample=tuple(test.installed),
+        notes=tuple(
+            dict.fromkeys((*_unread_notes(kernels), *gaps, *checked.warnings, *test.notes))
+        ),
     )
 
 
@@ -383,7 +390,7 @@ class CheckedWheels:
 
 
 def release_findings(
-    release: WheelSet, report: Release | None, demands: Requirements, describe: Describe
+    release: WheelSet, report: Release | None, options: CheckOptions, describe: Describe
 ) -> CheckedWheels:
     """Check all wheels of a release without an installation: the one list of checks."""
     kernels = KernelCoverage(found={})
@@ -393,9 +400,9 @@ def release_findings(
     found = (
         *release_faults(release, CheckScope(published=True)),
         *(() if report is None else _role_faults(report, release)),
-        *(() if report is None else _holes(report, release, demands)),
+        *(() if report is None else _holes(report, release, options)),
         *descriptions,
-        *kernel_faults(kernels.found, demands.allowed),
+        *kernel_faults(kernels.found, options.allowed),
     )
     return CheckedWheels(findings=found, warnings=warnings, kernels=kernels)
 
@@ -430,12 +437,12 @@ def _role_faults(report: Release, release: WheelSet) -> Iterator[Finding]:
             yield finding("changed-file", wheel.file, found)
 
 
-def _holes(report: Release, release: WheelSet, demands: Requirements) -> Iterator[Finding]:
+def _holes(report: Release, release: WheelSet, options: CheckOptions) -> Iterator[Finding]:
     """Find the cells of the release's matrix without wheels."""
     usable = {wheel.file for wheel in release.wheels} | {one.subject for one in release.damaged}
     # A wheel of the report that is missing here fills no cell.
     present = tuple(wheel for wheel in report.wheels if wheel.file in usable)
-    found = hole_findings(replace(report, wheels=present), demands.without)
+    found = hole_findings(replace(report, wheels=present), options.without)
     # `missing-plugin` has the wheels that a core lacks.
     yield from (one for one in found if one.code == "missing-cell")
 
@@ -453,31 +460,6 @@ def _check_descriptions(
         return [finding("tool-failed", str(release.folder), error.message)], ()
     faults = [finding("bad-description", *each) for each in described.faults]
     return faults, described.warnings
-
-
-def _install_faults(
-    release: WheelSet,
-    effects: Effects,
-    scratch: Path,
-    demands: Requirements,
-    unshown: list[str],
-    sample: list[str],
-) -> Iterator[Finding]:
-    # Without a common identity several cores are of several releases.
-    if not release.cores or release.identity is None:
-        found = "no wheel is a core that can be read, so nothing was installed"
-        yield finding("not-installed", str(release.folder), found)
-        return
-    installer = Installer(
-        runner=effects.runner,
-        scratch=scratch,
-        environment=effects.environment,
-        release=release,
-        pythons=demands.pythons,
-        notes=unshown,
-        installed=sample,
-    )
-    yield from installer.faults()
 
 
 def _unread_notes(kernels: KernelCoverage) -> Iterator[str]:

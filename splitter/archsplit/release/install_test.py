@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 
 from archsplit.errors import ToolNotFoundError
 from archsplit.release.findings import finding
-from archsplit.release.identity import ReleaseKind
+from archsplit.release.identity import HOOK_SUFFIX, ReleaseKind
 from archsplit.system.env import without_credentials
 from archsplit.system.installers import find_uv, has_pip
 from archsplit.system.process import Command
@@ -83,8 +83,9 @@ def find_interpreters(
     """Return interpreters for as many cores as this machine has them for.
 
     Args:
+        names: of the cores' wheels.
         own: the interpreter of this process, which is preferred.
-        asked: the paths or versions that the caller names.
+        requested: the paths or versions that the caller names.
         uv: the command line of uv.
         run: runs a program.
 
@@ -135,8 +136,8 @@ _MODULE = re.compile(r"^ModuleNotFoundError: No module named '(\w+)", re.MULTILI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstallRelease:
-    """Release to install.
+class InstallPlan:
+    """Requirements on one core, in the order in which they are installed.
 
     Attributes:
         core: the core without plugins: ``vecsort==1.2.3``.
@@ -159,8 +160,8 @@ class InstallRelease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Installer:
-    """Installers of a test and their folder.
+class InstallTest:
+    """Test installation of a release with each installer that is here.
 
     Attributes:
         scratch: the folder for virtual environments.
@@ -217,7 +218,7 @@ class Installer:
     ) -> Iterator[Finding]:
         """Install one core with its plugins, with each installer."""
         core = view.cores[0].name
-        wanted = read_install_release(view, core=core.project, python=python, number=number)
+        wanted = read_install_plan(view, core=core.project, python=python, number=number)
         if wanted is None:
             found = "its METADATA is one that an index refuses, so nothing was installed"
             yield finding("not-installed", core.project, found)
@@ -226,8 +227,9 @@ class Installer:
         is_first = True
         for name, program in programs.items():
             folder = self.scratch / f"{number}-{python.version}-{name}"
-            own = view, python, wanted, folder
-            is_tried = yield from self._install(name, program, *own, is_first=is_first)
+            is_tried = yield from self._install(
+                name, program, view, python, wanted, folder, is_first=is_first
+            )
             # One installer's environment is enough for what the wheels themselves do.
             is_first = is_first and not is_tried
 
@@ -237,7 +239,7 @@ class Installer:
         program: tuple[str, ...],
         view: WheelSet,
         interpreter: Interpreter,
-        wanted: InstallRelease,
+        wanted: InstallPlan,
         folder: Path,
         *,
         is_first: bool,
@@ -274,7 +276,7 @@ class Installer:
                 yield from self._use(python, words[-1], wanted)
         return True
 
-    def _use(self, python: str, installed: str, wanted: InstallRelease) -> Iterator[Finding]:
+    def _use(self, python: str, installed: str, wanted: InstallPlan) -> Iterator[Finding]:
         """Import the packages of the core."""
         for package in wanted.packages:
             done = self._run((python, "-c", f"import {package}"))
@@ -331,10 +333,10 @@ def installers(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name, is_here in here.items() if is_here)
 
 
-def read_install_release(
+def read_install_plan(
     release: WheelSet, *, core: str, python: Interpreter, number: int = 0
-) -> InstallRelease | None:
-    """Return the release to install; None if the METADATA of its core is not valid.
+) -> InstallPlan | None:
+    """Return what to install of a release; None if the METADATA of its core is not valid.
 
     Args:
         python: the interpreter that installs it.
@@ -353,7 +355,7 @@ def read_install_release(
     extras = [ALL_EXTRA]
     if identity is not None and (gpus := _gpu_extras(found[core], identity.plugins)):
         extras.insert(0, gpus[number % len(gpus)])
-    return InstallRelease(
+    return InstallPlan(
         core=f"{core}=={version}",
         packages=tuple(sorted(_packages(release))),
         requirements=tuple(f"{core}[{extra}]=={version}" for extra in extras),
@@ -366,7 +368,7 @@ def _packages(release: WheelSet) -> set[str]:
     files = (one for one in release.cores[0].members if one.endswith("/__init__.py"))
     found = {file.removesuffix("/__init__.py") for file in files}
     own = set() if release.identity is None else {release.identity.import_package}
-    return own | {one for one in found if one.isidentifier() and not one.endswith("_pyinstaller")}
+    return own | {one for one in found if one.isidentifier() and not one.endswith(HOOK_SUFFIX)}
 
 
 def _gpu_extras(metadata: Metadata, plugins: Mapping[str, str]) -> list[str]:
@@ -405,7 +407,7 @@ def _active(metadata: Metadata, python: Interpreter) -> Iterator[Requirement]:
 
 
 def _steps(
-    name: str, python: str, folder: Path, wanted: InstallRelease, *, is_first: bool
+    name: str, python: str, folder: Path, wanted: InstallPlan, *, is_first: bool
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the commands of an installer: other projects, the release, the check.
 

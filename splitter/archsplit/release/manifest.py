@@ -51,7 +51,7 @@ class Tool:
 
     Attributes:
         name: such as ptxas, or libcudart_static.a.
-        version: what it says of itself.
+        version: as the tool prints it.
         sha256: of the file; null if only the version counts.
     """
 
@@ -206,7 +206,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def library_images(path: Path, name: str) -> tuple[ManifestImage, ...]:
-    """Every image of a library.
+    """Return all images of a library.
 
     Args:
         path: of the file.
@@ -235,7 +235,7 @@ def library_images(path: Path, name: str) -> tuple[ManifestImage, ...]:
 
 
 def pack_images(libraries: Iterable[PackLibrary]) -> Iterator[ManifestImage]:
-    """Every image that a pack's index lists, with the digests that it has."""
+    """Yield all images in the index of a pack, with their digests there."""
     for library in libraries:
         for index, container in enumerate(library.containers):
             for image in container.images:

@@ -1,4 +1,10 @@
-"""Merge of a release's wheels from several folders into one, with one report."""
+"""Merge of a release's wheels from several folders into one.
+
+In: folders that builds or splits of one release wrote to, each with its report and manifest. Out:
+one folder with all wheels, one report and one manifest. Reports must be equal in all but their
+wheels, so that parts of two builds are never mixed. A build's core is written again when its last
+plugin is there, with the digests of all.
+"""
 
 from __future__ import annotations
 
@@ -155,6 +161,7 @@ def _complete_core(whole: Release, staging: Path, target: Path) -> ReleaseWheel 
 
 
 def _newest(file: str, staging: Path, target: Path) -> Path:
+    """Return the path of a file that is new, or was gathered earlier."""
     return staging / file if (staging / file).exists() else target / file
 
 

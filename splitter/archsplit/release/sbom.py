@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
+from archsplit import __version__
 from archsplit.release.loader import ZIG
 from archsplit.release.manifest import Tool
 from archsplit.system.env import ZIP_EPOCH
@@ -190,13 +191,13 @@ def own_tools() -> Iterator[Tool]:
     yield Tool(name="ziglang", version=ZIG)
 
 
-def loader_part(sha256_of_it: str, version: str) -> BillComponent:
+def loader_part(sha256: str) -> BillComponent:
     """Return the component for the loader in every core."""
     return BillComponent(
         name=_LOADER_PROJECT,
-        version=version,
-        address=distribution_address(_LOADER_PROJECT, version),
-        sha256=sha256_of_it,
+        version=__version__,
+        address=distribution_address(_LOADER_PROJECT, __version__),
+        sha256=sha256,
         license="Apache-2.0",
         description="The loader: finds, checks, chooses and opens plugins.",
     )

@@ -119,10 +119,9 @@ class Trial:
         Raises:
             VerifyError: the old library can be loaded, and the new one can't.
         """
-        machine = _foreign(new)
-        # A foreign library can't be loaded here, but that is not its fault.
-        if machine is not None:
-            return f"not tried, because {machine}"
+        # A library of another machine can't be loaded here, but that is not its fault.
+        if (obstacle := _obstacle(new)) is not None:
+            return f"not tried, because {obstacle}"
         done = self._load(new)
         if done.returncode == 0:
             return LOADS
@@ -134,8 +133,8 @@ class Trial:
                 return LOADS
         # Only a difference between old and new is a fault of this tool.
         if self._load(old, folders).returncode == 0:
-            raise VerifyError(f"{new.name} can't be loaded, but could before: {_words(done)}")
-        return f"can't be loaded here, and couldn't be before: {_words(done)}"
+            raise VerifyError(f"{new.name} can't be loaded, but could before: {_reason(done)}")
+        return f"can't be loaded here, and couldn't be before: {_reason(done)}"
 
     def install(self, wheel: Path, name: WheelName, target: Path) -> str | None:
         """Install a wheel without its dependencies into ``target`` with pip.
@@ -195,7 +194,7 @@ def trial_results(results: Mapping[str, str]) -> tuple[str, ...]:
     return (*lines, f"changed libraries that could not be tried here: {untried} of {len(results)}")
 
 
-def _foreign(library: Path) -> str | None:
+def _obstacle(library: Path) -> str | None:
     """Return the reason why this machine can't load a library; None if it may."""
     try:
         header = Elf(open_file(library)).header
@@ -208,7 +207,7 @@ def _foreign(library: Path) -> str | None:
     return None
 
 
-def _words(done: CompletedProcess) -> str:
+def _reason(done: CompletedProcess) -> str:
     if done.returncode == _REFUSED:
         return done.stdout.strip()
     return f"exit status {done.returncode} {done.tail()}".strip()

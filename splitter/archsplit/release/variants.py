@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY, can_run_on
 from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.devicecode.partition import capability_extra
 from archsplit.errors import WheelError
 from archsplit.system.fs import atomic_replace, output_errors, write_file
 from archsplit.wheels.filename import extra_name
@@ -80,7 +81,7 @@ def variant_values(target: Target) -> tuple[str, ...]:
     """
     if target.kind is CodeKind.PTX:
         return tuple(
-            f"{_number(one)}_virtual" for one in GPU_BY_CAPABILITY if can_run_on(target, one)
+            f"{one.sm_number}_virtual" for one in GPU_BY_CAPABILITY if can_run_on(target, one)
         )
     own = target.capability
     later = any(one.major == own.major and one > own for one in GPU_BY_CAPABILITY)
@@ -89,7 +90,7 @@ def variant_values(target: Target) -> tuple[str, ...]:
 
 def preferred_value(capability: Capability) -> str:
     """Return the preferred value of a GPU."""
-    return f"{_number(capability)}_real"
+    return f"{capability.sm_number}_real"
 
 
 def variants_file_name(core: WheelName, label: str) -> str:
@@ -111,10 +112,6 @@ def variants_json(variants: Iterable[Variant]) -> str:
         "variants": {one.label: {NAMESPACE: {FEATURE: sorted(one.values)}} for one in variants},
     }
     return json.dumps(content, indent=4, sort_keys=True) + "\n"
-
-
-def _number(capability: Capability) -> str:
-    return f"{capability.major}{capability.minor}"
 
 
 def built_variants(plugins: Mapping[str, str]) -> tuple[tuple[Variant, ...], tuple[str, ...]]:
@@ -153,7 +150,7 @@ def split_variants(
         groups.setdefault(tuple(packs), []).append(Capability.parse(capability))
     return tuple(
         Variant(
-            label=f"cc{served[0].major}{served[0].minor}",
+            label=capability_extra(served[0]),
             values=tuple(map(preferred_value, served)),
             requires=tuple(requirements[pack] for pack in packs),
         )

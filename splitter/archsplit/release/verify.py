@@ -187,7 +187,7 @@ def verify_release(
         VerifyError: lists every finding.
     """
     with temporary_dir() as scratch:
-        platforms = None if effects is None else open_tag_judge(effects, scratch).platforms
+        platforms = None if effects is None else tag_cache(effects, scratch).platforms
         release = read_wheel_set(
             folder, scratch, platforms=platforms, keep_packs=False, begun=begun
         )
@@ -199,7 +199,7 @@ def verify_release(
         return verify_wheel_set(release, extent, () if extent.originals else listed)
 
 
-def open_tag_judge(effects: Effects, folder: Path) -> PlatformTagCache:
+def tag_cache(effects: Effects, folder: Path) -> PlatformTagCache:
     """Return a cache of auditwheel's results that runs auditwheel in a clean environment."""
     environment = clean_environment(effects.environment, temporary=folder, epoch=ZIP_EPOCH)
     environment["PYTHONPATH"] = effects.python_path

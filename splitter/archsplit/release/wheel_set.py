@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 
     PlatformJudge = Callable[[Mapping[str, Path], tuple[str, ...]], tuple[str, ...]]
 
-_SEVERAL = 2
 _MAX_READERS = 4
 """Wheels read at a time; more would hold more of their packs unpacked."""
 _IDENTITY_DEPTH = 2
@@ -141,10 +140,10 @@ class WheelSet:
     def views(self) -> tuple[WheelSet, ...]:
         """For each core the wheels that an installer takes for it; the whole set if it has one.
 
-        Wheels that are no plugin of a core are in every view.
+        Wheels that are not a plugin of a core are in every view.
         """
         # With one core the set is its own view.
-        if len(self.cores) < _SEVERAL or self.identity is None:
+        if len(self.cores) <= 1 or self.identity is None:
             return (self,)
         return tuple(self._view(core) for core in self.cores)
 
@@ -158,9 +157,7 @@ class WheelSet:
         wheels = tuple(
             wheel
             for wheel in self.wheels
-            if wheel is core
-            or roles[wheel.file] in {None, "meta"}
-            or (roles[wheel.file] == "plugin" and wheel.name in fitting)
+            if wheel is core or roles[wheel.file] in {None, "meta"} or wheel.name in fitting
         )
         return replace(self, identity=core.identity, wheels=wheels, is_view=True)
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from archsplit import __version__
 from archsplit.devicecode.edits import decompress
 from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import is_ptx
@@ -122,7 +121,7 @@ def _bill(core: Core, distribution: str, summary: str = "", loader: Path | None 
             license_name=license_name,
             summary=summary or raw.get("summary", ""),
         ),
-        parts=() if loader is None else (loader_part(sha256(loader), __version__),),
+        parts=() if loader is None else (loader_part(sha256(loader)),),
         tools=tuple(map(tool_component, own_tools())),
         ancestor=_ancestor(core, license_name, of_release=loader is None),
     )
