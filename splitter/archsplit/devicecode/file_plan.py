@@ -209,7 +209,7 @@ def _unused_images(
 def shrink_or_zero(
     window: Window, form: Form | None, containers: tuple[FilteredContainer, ...]
 ) -> tuple[tuple[Edit, ...], str | None]:
-    """Return the edits that shrink a file, or zero its images, and then the reason for that.
+    """Return the edits that shrink a file, or zero its images with the reason.
 
     Raises:
         BinaryFormatError: the file is damaged.

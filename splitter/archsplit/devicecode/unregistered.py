@@ -57,7 +57,7 @@ class UnregisteredImage(NamedTuple):
 def unused_unregistered(
     window: Window, units: Iterable[Unit], selection: Selection
 ) -> tuple[UnregisteredImage, ...]:
-    """Return the machine code outside of the fatbin sections that the choice does not need.
+    """Return the machine code outside of fatbin sections that the choice doesn't need.
 
     The library chooses by rules of its own. So everything that a chosen GPU can run stays, and not
     only the image that the driver would prefer. LTO IR and PTX stay: libraries link them later.
