@@ -93,19 +93,21 @@ def effects(runner: SubprocessRunner | None = None) -> Effects:
 
 
 def request(
-    site: Path, *devices: str, dry_run: bool = False, trust_record: bool = True
+    site: Path, *devices: str, dry_run: bool = False, ignore_record: bool = False
 ) -> SlimRequest:
     return SlimRequest(
         source=site,
         out=site,
         selection=for_devices(*(devices or ("9.0",)), ptx=PtxPolicy.NONE),
         dry_run=dry_run,
-        trust_record=trust_record,
+        ignore_record=ignore_record,
     )
 
 
-def slim(site: Path, *devices: str, dry_run: bool = False, trust_record: bool = True) -> SlimReport:
-    order = request(site, *devices, dry_run=dry_run, trust_record=trust_record)
+def slim(
+    site: Path, *devices: str, dry_run: bool = False, ignore_record: bool = False
+) -> SlimReport:
+    order = request(site, *devices, dry_run=dry_run, ignore_record=ignore_record)
     return slim_site(order, effects(NothingLoads()))
 
 

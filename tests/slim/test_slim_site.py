@@ -383,7 +383,7 @@ def test_file_not_matching_record_is_refused(site: Path) -> None:
     with pytest.raises(WheelError, match="doesn't match its hash"):
         slim(site, dry_run=True)
     assert snapshot(site) == before
-    slim(site, trust_record=False)
+    slim(site, ignore_record=True)
     assert rows(site)[LIBRARY] == row_of(site / LIBRARY)
 
 

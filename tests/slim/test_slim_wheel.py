@@ -289,7 +289,7 @@ def test_a_record_of_other_contents_is_refused_unless_told(library: bytes, tmp_p
         },
     )
     refused(WheelError, r"fat/__init__\.py", source, tmp_path / "out")
-    untrusted = dataclasses.replace(request(source, tmp_path / "untrusted"), trust_record=False)
+    untrusted = dataclasses.replace(request(source, tmp_path / "untrusted"), ignore_record=True)
     report = slim_wheel(untrusted, pip_agrees())
     with open_wheel(tmp_path / "untrusted" / str(report.output).rpartition("/")[2]) as slimmed:
         slimmed.check_contents()

@@ -218,7 +218,7 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         recompress=_recompress(arguments),
         zeroes_unregistered={"zero": True, "keep": False}.get(arguments.unregistered),
         label=arguments.label,
-        trust_record=not arguments.ignore_record,
+        ignore_record=arguments.ignore_record,
         dry_run=arguments.dry_run,
         tries_loading=arguments.try_load,
         # Beside a file, --site-packages only has the libraries that the file needs.

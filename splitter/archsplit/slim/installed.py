@@ -198,7 +198,7 @@ def _is_cubin_file(path: str, row: InstalledFile) -> bool:
 
 
 def _symlinked_folder(site: Path, path: str) -> str | None:
-    """Return the folder of ``place`` that is a symbolic link: its files may belong to others."""
+    """Return the folder of a path that is a symbolic link: its files may belong to others."""
     # The last parent is site-packages itself.
     folders = [str(folder) for folder in Path(path).parents][:-1]
     return next((folder for folder in reversed(folders) if (site / folder).is_symlink()), None)
@@ -305,12 +305,12 @@ def _sharing_notes(owned: Iterable[OwnedLibrary]) -> Iterator[str]:
         yield f"{shared} shared with a cache or other environments, which keep theirs"
 
 
-def check_digests(owned: Iterable[OwnedLibrary], *, trust_record: bool) -> dict[str, str]:
+def check_digests(owned: Iterable[OwnedLibrary], *, ignore_record: bool) -> dict[str, str]:
     """Return the SHA-256 of each library by its path, after comparing it with RECORD.
 
     Args:
         owned: the libraries.
-        trust_record: False skips the comparison.
+        ignore_record: skip the comparison.
 
     Raises:
         WheelError: libraries don't match RECORD; the message lists all.
@@ -327,7 +327,7 @@ def check_digests(owned: Iterable[OwnedLibrary], *, trust_record: bool) -> dict[
     )
     for each, library_digests in zip(owned, hashed, strict=True):
         digests[each.library.name] = library_digests["sha256"].hex()
-        if trust_record:
+        if not ignore_record:
             findings += _record_findings(each, library_digests)
     if findings:
         raise WheelError(

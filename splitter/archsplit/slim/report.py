@@ -27,7 +27,7 @@ from archsplit.devicecode.recompress import ZSTD_DRIVER_TEXT, estimate_shares
 from archsplit.devicecode.select import Coverage, PtxPolicy
 from archsplit.errors import ArchsplitError, TargetError
 from archsplit.slim.request import SHARED_FRAMES
-from archsplit.system.fs import read_file
+from archsplit.system.fs import read_file, sha256
 from archsplit.system.terminal import Column, FittingTable, name_column, word_column
 from archsplit.system.units import count_text, short_size
 
@@ -127,26 +127,32 @@ class SlimReport:
 
 
 def plan_report(
-    request: SlimRequest, plans: Mapping[str, FilePlan], notes: tuple[str, ...] = ()
+    request: SlimRequest,
+    plans: Mapping[str, FilePlan],
+    notes: tuple[str, ...] = (),
+    *,
+    output: Path | None = None,
+    checks: tuple[str, ...] = (),
 ) -> SlimReport:
-    """Return the report of a dry run.
+    """Return the report of some plans.
 
     Args:
         plans: by the names of their files.
+        output: the new file, or the changed environment; None if nothing was written.
     """
-    changed, mode = plans.values(), request.mode.value
-    files = [describe_file(name, plan, mode) for name, plan in plans.items()]
+    changed, files = plans.values(), describe_files(request, plans)
     return SlimReport(
         source=str(request.source),
-        output=None,
+        output=None if output is None else str(output),
         size_before=sum(file.size_before for file in files),
         size_after=sum(file.size_after for file in files),
-        sha256=None,
+        sha256=sha256(output) if output is not None and output.is_file() else None,
         choice=request.choice,
-        files=tuple(files),
+        files=files,
         effects=coverage_changes(one for plan in changed for one in plan.containers),
         newest_ptx_bytes=newest_ptx_bytes(changed, request.selection),
         zstd_saves=zstd_saves(changed, request),
+        checks=checks,
         notes=notes,
     )
 
@@ -160,8 +166,12 @@ def _effect_json(effect: CoverageChange) -> Mapping[str, object]:
     }
 
 
-def describe_file(path: str, plan: FilePlan, mode: str) -> SlimmedFile:
-    """Return the effect of a plan on a file."""
+def describe_files(request: SlimRequest, plans: Mapping[str, FilePlan]) -> tuple[SlimmedFile, ...]:
+    """Return the effect of each plan on its file."""
+    return tuple(_describe_file(path, plan, request.mode.value) for path, plan in plans.items())
+
+
+def _describe_file(path: str, plan: FilePlan, mode: str) -> SlimmedFile:
     unregistered = _add_up((image.kind, image.target, image.size) for image in plan.unregistered)
     return SlimmedFile(
         path=path,
@@ -262,7 +272,7 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
     # Empty if every GPU runs what it ran before.
     if report.effects:
         yield ""
-        yield _effects(report.effects, request.selection.devices)
+        yield _coverage_table(report.effects, request.selection.devices)
         yield ""
     notes = list(_notes(report, request))
     yield from notes[:_MOST_NOTES]
@@ -296,7 +306,7 @@ def _slimmed_files(report: SlimReport) -> FittingTable:
         )
     )
     # The largest changes first; one screen.
-    files = sorted(_grouped(report.files), key=lambda one: one.size_after - one.size_before)
+    files = sorted(_group_cubins(report.files), key=lambda one: one.size_after - one.size_before)
     for file in files[:_MOST_FILES]:
         size_by_target: Counter[str] = Counter()
         for row in file.removed:
@@ -316,7 +326,7 @@ def _slimmed_files(report: SlimReport) -> FittingTable:
     return table
 
 
-def _grouped(files: tuple[SlimmedFile, ...]) -> Iterator[SlimmedFile]:
+def _group_cubins(files: tuple[SlimmedFile, ...]) -> Iterator[SlimmedFile]:
     """Yield the files of the table, with one row for all cubins of a folder."""
     cubins: dict[str, list[SlimmedFile]] = {}
     for file in files:
@@ -335,7 +345,9 @@ def _grouped(files: tuple[SlimmedFile, ...]) -> Iterator[SlimmedFile]:
         )
 
 
-def _effects(effects: tuple[CoverageChange, ...], requested: Iterable[Capability]) -> FittingTable:
+def _coverage_table(
+    effects: tuple[CoverageChange, ...], requested: Iterable[Capability]
+) -> FittingTable:
     """Return the containers that serve each GPU, by their code; the GPUs asked for are first."""
     table = FittingTable(
         (
@@ -458,15 +470,6 @@ class SlimmedDistribution:
         return any(can_run_on(target, capability) for target in self.targets)
 
 
-def read_slimmed(site: Path) -> tuple[SlimmedDistribution, ...]:
-    """Return the distributions that were slimmed for some GPUs; ``--drop`` names none.
-
-    Raises:
-        InputError: a removal record can't be read.
-    """
-    return tuple(_slimmed_distributions(site))
-
-
 def slimmed_in_place(site: Path) -> Iterator[str]:
     """Yield name and version, joined by "-", of each distribution that was slimmed in ``site``.
 
@@ -483,6 +486,7 @@ def _read_records(site: Path) -> Iterator[tuple[str, tuple[str, bool]]]:
 
 
 def _slimmed_distributions(site: Path) -> Iterator[SlimmedDistribution]:
+    """Yield the distributions that were slimmed for some GPUs; ``--drop`` names none."""
     for name, (choice, _) in _read_records(site):
         # Any text may be there.
         with contextlib.suppress(ArchsplitError):
@@ -506,7 +510,7 @@ def check_gpus(site: Path, capabilities: Iterable[Capability]) -> tuple[str, ...
         TargetError: a GPU has no machine code in some of them; the message lists all.
         InputError: a removal record can't be read.
     """
-    slimmed = read_slimmed(site)
+    slimmed = tuple(_slimmed_distributions(site))
     capabilities = sorted(capabilities)
     unfit = [
         f"{one.name} was slimmed with {one.choice}: no machine code for {capability}"

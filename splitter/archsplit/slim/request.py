@@ -41,7 +41,7 @@ class SlimRequest:
         zeroes_unregistered: overwrite code that only the library finds and no GPU needs; None
             for libraries of which a GPU has proven that it changes no result.
         label: local version label of a wheel, "" for a default one; None for a build tag.
-        trust_record: False accepts members that don't match RECORD.
+        ignore_record: accept members that don't match RECORD.
         dry_run: plan, and write nothing.
         tries_loading: load the new libraries, which runs their constructors.
         needed_folders: site-packages folders with dependencies of the libraries.
@@ -54,7 +54,7 @@ class SlimRequest:
     recompress: int | None = None
     zeroes_unregistered: bool | None = None
     label: str | None = None
-    trust_record: bool = True
+    ignore_record: bool = False
     dry_run: bool = False
     tries_loading: bool = False
     needed_folders: tuple[Path, ...] = ()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.scan import Form
 from archsplit.errors import InputError, TargetError, UndoError, UsageError, VerifyError
-from archsplit.release.trial import Trial, trial_results
+from archsplit.release.trial import trial_results
 from archsplit.slim.installed import check_digests, plan_installation
 from archsplit.slim.report import (
     SLIM_NOTE_FILE,
@@ -28,6 +28,7 @@ from archsplit.slim.transaction import (
     TransactionState,
     open_transaction,
 )
+from archsplit.slim.wheel import prepare_trial
 from archsplit.system.fs import input_errors, read_file, sha256, temporary_dir
 from archsplit.system.installers import refuse_environment
 from archsplit.system.parallel import map_on_cores
@@ -75,7 +76,7 @@ def slim_site(request: SlimRequest, effects: Effects) -> SlimReport:
 def _slim_site(site: Path, request: SlimRequest, effects: Effects) -> SlimReport:
     if request.dry_run:
         installation = plan_installation(site, request, effects.workers)
-        check_digests(_changed_libraries(installation), trust_record=request.trust_record)
+        check_digests(_changed_libraries(installation), ignore_record=request.ignore_record)
         return _report(request, installation)
     with open_transaction(site) as transaction:
         journal = transaction.read_journal()
@@ -114,7 +115,7 @@ def site_folder(path: Path) -> Path:
 def _slim_libraries(transaction: Transaction, request: SlimRequest, effects: Effects) -> SlimReport:
     installation = plan_installation(transaction.site, request, effects.workers)
     changed = _changed_libraries(installation)
-    digests = check_digests(changed, trust_record=request.trust_record)
+    digests = check_digests(changed, ignore_record=request.ignore_record)
     if not changed:
         return _report(request, installation)
     stage = StagingFolder(
@@ -162,7 +163,7 @@ def _resume(transaction: Transaction, journal: SlimJournal, request: SlimRequest
     transaction.apply(journal)
     note = f"an interrupted run was finished; files in place: {len(journal.changes)}"
     # The sizes are unknown: the run that computed them was killed.
-    return replace(plan_report(request, {}, (note,)), output=str(transaction.site), size_after=None)
+    return replace(plan_report(request, {}, (note,), output=transaction.site), size_after=None)
 
 
 def _interrupted_commit(transaction: Transaction) -> UsageError:
@@ -180,8 +181,7 @@ def _load_staged(
 ) -> tuple[str, ...]:
     """Load each new library in the staging folder, before it replaces the old one."""
     with temporary_dir() as folder:
-        environment = dict(effects.environment)
-        trial = Trial(runner=effects.runner, folder=folder, environment=environment)
+        trial = prepare_trial(stage.request, effects, folder)
         # Fatbins can't be loaded.
         libraries = [one.library for one in changed if one.library.plan.form is Form.ELF]
         results = map_on_cores(
@@ -199,8 +199,8 @@ def _report(
     checks: tuple[str, ...] = (),
 ) -> SlimReport:
     plans = {each.library.name: each.library.plan for each in installation.owned}
-    output = str(request.source) if is_done else None
-    return replace(plan_report(request, plans, installation.notes), output=output, checks=checks)
+    output = request.source if is_done else None
+    return plan_report(request, plans, installation.notes, output=output, checks=checks)
 
 
 def undo_site(path: Path, *, force: bool = False) -> tuple[str, ...]:
@@ -283,7 +283,7 @@ def commit_site(path: Path) -> tuple[str, ...]:
             _check_store(transaction)
             transaction.remove_folder()
             return (f"there is nothing to commit in {transaction.site}",)
-        # A commit in the middle would leave new files of some libraries beside old ones of others.
+        # A commit in the middle would leave new files of some libraries next to old ones of others.
         if journal.state not in {TransactionState.SLIMMED, TransactionState.COMMITTING}:
             raise UsageError(
                 f"an earlier run on {transaction.site} was interrupted",

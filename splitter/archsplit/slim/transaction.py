@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from archsplit.devicecode.apply import check_plan, write_plan
 from archsplit.errors import DiskFullError, InputError, OutputError, VerifyError
 from archsplit.formats.reader import open_file
-from archsplit.slim.report import SLIM_NOTE_FILE, describe_file, removal_record
+from archsplit.slim.report import SLIM_NOTE_FILE, describe_files, removal_record
 from archsplit.system.file_lock import try_lock
 from archsplit.system.fs import (
     atomic_replace,
@@ -234,7 +234,7 @@ class Transaction:
         shutil.rmtree(self.old, ignore_errors=True)
         # A killed process may have left an unfinished journal.
         remove_abandoned(str(self.folder))
-        # The marker goes last, and only with the folder: other files in it are somebody's.
+        # The marker goes last, and only with the folder: other programs may have files in it.
         if {path.name for path in self.folder.iterdir()} <= {_MARKER}:
             (self.folder / _MARKER).unlink(missing_ok=True)
             self.folder.rmdir()
@@ -501,11 +501,11 @@ class StagingFolder:
     def _removal_record(
         self, distribution: InstalledDistribution, owned: list[OwnedLibrary]
     ) -> bytes:
-        mode = self.request.mode.value
+        plans = {each.library.name: each.library.plan for each in owned}
         return removal_record(
             source={"distribution": distribution.name},
             choice=self.request.choice,
-            files=[describe_file(each.library.name, each.library.plan, mode) for each in owned],
+            files=describe_files(self.request, plans),
         )
 
     def _record_row(self, path: str, file: str) -> RecordRow:
@@ -530,7 +530,7 @@ class StagingFolder:
 
 
 def check_free_space(site: Path, needed: int) -> None:
-    """Refuse to begin without space for the new files beside the old ones.
+    """Refuse to begin without space for the new files in addition to the old ones.
 
     Raises:
         DiskFullError: the message has the needed and the free space.

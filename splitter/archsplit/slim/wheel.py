@@ -34,7 +34,7 @@ from archsplit.release.trial import Trial, trial_results
 from archsplit.slim.report import (
     SLIM_NOTE_FILE,
     SlimReport,
-    describe_file,
+    describe_files,
     earlier_slim_hint,
     plan_report,
     removal_note,
@@ -79,7 +79,9 @@ def slim_wheel(request: SlimRequest, effects: Effects) -> SlimReport:
         VerifyError: the new wheel fails its checks, and was removed.
         OutputError: the output can't be written.
     """
-    with open_wheel(request.source, same_tags=False, full_record=request.trust_record) as wheel:
+    with open_wheel(
+        request.source, same_tags=False, full_record=not request.ignore_record
+    ) as wheel:
         _check_platform(wheel)
         try:
             return _slim_open_wheel(wheel, request, effects)
@@ -193,7 +195,7 @@ def _unpack_library(
 ) -> bool:
     """Unpack a member that can have device code; read others to check them."""
     # A row without a digest is not compared.
-    entry = wheel.row(name) if request.trust_record else RecordRow(path=name)
+    entry = RecordRow(path=name) if request.ignore_record else wheel.row(name)
     head = read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
     if is_unused or detect_form(head) in SLIMMABLE_FORMS or cubin_folder(name) is not None:
         extract_member(wheel.archive, entry, path)
@@ -230,23 +232,24 @@ def _write_wheel(
     name: WheelName,
     new: Path,
 ) -> None:
-    """Write the wheel."""
+    """Write a wheel with the changed libraries, and the record of what was removed."""
     # Hashing the input takes a core of its own while libraries are rewritten.
+    files = describe_files(request, _plans(libraries))
     with ThreadPool(1) as worker:
         source = worker.submit(sha256, wheel.path)
         changed = _rewrite_libraries(libraries)
         note = removal_record(
             source={"file": wheel.path.name, "sha256": source.result()},
             choice=request.choice,
-            files=_describe_files(request, libraries),
+            files=files,
         )
     dist_info = new_dist_info(wheel, name)
     rewrite = WheelRewrite(
         wheel=wheel,
         name=name,
-        changed={**changed, **_edited_metadata(wheel, request, libraries, name)},
+        changed={**changed, **_edited_metadata(wheel, files, name)},
         added={f"{dist_info}/{SLIM_NOTE_FILE}": pack(note)},
-        trust_record=request.trust_record,
+        trust_record=not request.ignore_record,
         # RECORD keeps its place among the members, as in the input.
         moves_record=False,
     )
@@ -272,10 +275,7 @@ def _rewrite_libraries(libraries: tuple[SlimmedLibrary, ...]) -> dict[str, Packe
 
 
 def _edited_metadata(
-    wheel: Wheel,
-    request: SlimRequest,
-    libraries: tuple[SlimmedLibrary, ...],
-    name: WheelName,
+    wheel: Wheel, files: tuple[SlimmedFile, ...], name: WheelName
 ) -> dict[str, PackedContent]:
     """Return METADATA and WHEEL with the new version, tags and note."""
     metadata, info = f"{wheel.dist_info}/METADATA", f"{wheel.dist_info}/WHEEL"
@@ -286,7 +286,7 @@ def _edited_metadata(
                 # Changed only with a local label: METADATA and file name must have the same
                 # version.
                 version=name.version if name.version != wheel.name.version else "",
-                note=removal_note(_describe_files(request, libraries)),
+                note=removal_note(files),
             )
         ),
         info: pack(edit_wheel_info(wheel.read(info), tags=name.tags, build=name.build)),
@@ -345,10 +345,8 @@ def _notes(
     return (*wheel.info.notes, *wheel_kept_code_reasons(wheel, request.choice, folder))
 
 
-def _describe_files(
-    request: SlimRequest, libraries: tuple[SlimmedLibrary, ...]
-) -> tuple[SlimmedFile, ...]:
-    return tuple(describe_file(each.name, each.plan, request.mode.value) for each in libraries)
+def _plans(libraries: tuple[SlimmedLibrary, ...]) -> dict[str, FilePlan]:
+    return {library.name: library.plan for library in libraries}
 
 
 def _report(
@@ -360,13 +358,10 @@ def _report(
     checks: tuple[str, ...] = (),
 ) -> SlimReport:
     return replace(
-        plan_report(request, {one.name: one.plan for one in libraries}, notes),
-        output=None if output is None else str(output),
+        plan_report(request, _plans(libraries), notes, output=output, checks=checks),
         # Of the download, not of the files: that is what the limits of an index are about.
         size_before=request.source.stat().st_size,
         size_after=None if output is None else output.stat().st_size,
-        sha256=None if output is None else sha256(output),
-        checks=checks,
     )
 
 
@@ -454,9 +449,4 @@ def _file_report(
     notes: tuple[str, ...] = ()
     if not plan.is_changed:
         notes = tuple(kept_code_reasons(name, request.source, request.choice)) or (NO_CODE,)
-    return replace(
-        plan_report(request, {name: plan}, notes),
-        output=None if output is None else str(output),
-        sha256=None if output is None else sha256(output),
-        checks=checks,
-    )
+    return plan_report(request, {name: plan}, notes, output=output, checks=checks)
