@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import lz4.frame  # type: ignore[import-untyped] # it ships no types
 
-from archsplit.devicecode.edits import decompress_head
+from archsplit.devicecode.decompression import decompress_head
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.scan import (
     CONTAINER_MAGIC,

@@ -15,7 +15,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import Section, SymbolTableSection
 
-from archsplit.devicecode.edits import decompress
+from archsplit.devicecode.decompression import decompress
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, read_containers
 from archsplit.formats.libraries import AR_MAGIC, read_members

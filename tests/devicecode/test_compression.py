@@ -10,7 +10,7 @@ import pytest
 
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.apply import check_plan
-from archsplit.devicecode.edits import decompress
+from archsplit.devicecode.decompression import decompress
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
 from archsplit.devicecode.recompress import smaller_entry
 from archsplit.devicecode.select import PtxPolicy

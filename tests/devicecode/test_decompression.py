@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import lz4.block  # type: ignore[import-untyped] # it ships no types
 import pytest
 
-from archsplit.devicecode import edits
+from archsplit.devicecode.decompression import decompress
 from archsplit.devicecode.kernels import FREE_IMAGE
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.fatbin import EntryFlag, read_entry
@@ -32,7 +32,7 @@ def decompressed(payload: bytes, flag: int, *, declared: int = len(TEXT), size: 
     window = Window(data, source="image")
     entry = read_entry(window, 0)
     part = window.at(entry.payload_offset, entry.payload_size, "payload")
-    return edits.decompress(entry, part)
+    return decompress(entry, part)
 
 
 LZ4 = lz4.block.compress(TEXT, store_size=False)

@@ -11,7 +11,7 @@ import pytest
 from lz4_blocks import random_blocks
 
 from archsplit.devicecode import recompress
-from archsplit.devicecode.edits import decompress
+from archsplit.devicecode.decompression import decompress
 from archsplit.devicecode.encoders import Encoder, compress_zstd
 from archsplit.devicecode.recompress import (
     KeptReason,

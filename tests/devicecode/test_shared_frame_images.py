@@ -15,7 +15,7 @@ from archsplit.devicecode.apply import (
     coverage_changes,
     has_code_for,
 )
-from archsplit.devicecode.edits import image_content
+from archsplit.devicecode.decompression import image_content
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
 from archsplit.devicecode.kernels import read_kernels
 from archsplit.devicecode.model import File

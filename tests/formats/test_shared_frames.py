@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.devicecode.edits import image_content
+from archsplit.devicecode.decompression import image_content
 from archsplit.devicecode.encoders import compress_zstd
 from archsplit.devicecode.recompress import frame_entry
 from archsplit.devicecode.select import PtxPolicy

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.devicecode.edits import decompress
+from archsplit.devicecode.decompression import decompress
 from archsplit.devicecode.model import Place
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import EntryKind, host_containers

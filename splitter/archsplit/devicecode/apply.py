@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY, best_target
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes, image_content
+from archsplit.devicecode.decompression import image_content
+from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes
 from archsplit.devicecode.file_plan import container_holders, is_stub, plan_rewrite
 from archsplit.devicecode.linker_view import linker_findings, planned_words
 from archsplit.devicecode.scan import release_pages
@@ -54,12 +55,10 @@ def check_plan(plan: FilePlan, new: Window) -> None:
         BinaryFormatError: it can't be read.
     """
     old_parts, new_parts = list(container_holders(plan.window)), list(container_holders(new))
-    findings = (
-        []
-        # A Windows library has two sections with containers; any other file is one part.
-        if len(old_parts) == len(new_parts)
-        else [f"parts: {len(new_parts)}, expected {len(old_parts)}"]
-    )
+    findings: list[str] = []
+    # A Windows library has two sections with containers; any other file is one part.
+    if len(old_parts) != len(new_parts):
+        findings.append(f"parts: {len(new_parts)}, expected {len(old_parts)}")
     findings += _image_findings(plan, new_parts)
     if plan.is_emptied and len(new):
         findings.append(f"size {len(new)}, expected none")
@@ -255,11 +254,6 @@ class CoverageChange:
         """Number of containers that ran on the GPU before and do not run after."""
         return self.after.get(Coverage.NONE, 0) - self.before.get(Coverage.NONE, 0)
 
-    @property
-    def is_changed(self) -> bool:
-        """True if the coverage of any container differs."""
-        return self.before != self.after
-
 
 def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageChange, ...]:
     """Return the changes for each known capability; unchanged ones are left out.
@@ -281,8 +275,9 @@ def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageC
         for (whole, kept), count in pairs.items():
             before[classify_coverage(best_target(capability, whole), capability)] += count
             after[classify_coverage(best_target(capability, kept), capability)] += count
-        changes.append(CoverageChange(capability=capability, before=before, after=after))
-    return tuple(change for change in changes if change.is_changed)
+        if before != after:
+            changes.append(CoverageChange(capability=capability, before=before, after=after))
+    return tuple(changes)
 
 
 def _targets(filtered: FilteredContainer, entries: Iterable[FatbinEntry]) -> frozenset[Target]:

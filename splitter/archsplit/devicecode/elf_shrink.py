@@ -114,14 +114,6 @@ def _group_by_section(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
-    """Whole pages of the old file that the new file lacks."""
-
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FreedSpace:
     """Space behind the compacted containers of a section.
 
@@ -144,16 +136,10 @@ class FreedSpace:
         return align_up(self.section.offset + self.compaction.size, _WORD_SIZE)
 
     @property
-    def cut(self) -> Cut:
-        """Pages to cut; empty if the cut's end is not after its start."""
-        start = align_up(self.free + self.reserved, self.page)
+    def cut(self) -> range:
+        """Whole pages of the old file that the new file lacks; empty if there are none."""
         end = (self.section.offset + self.section.size) // self.page * self.page
-        return Cut(start=start, end=max(start, end))
-
-    @property
-    def saved(self) -> int:
-        """Number of bytes of the cut."""
-        return self.cut.end - self.cut.start
+        return range(align_up(self.free + self.reserved, self.page), end)
 
 
 def _check_section_alone(elf: Elf, space: FreedSpace) -> None:
@@ -201,21 +187,21 @@ def _overlaps(section: Section, offset: int, size: int) -> bool:
 def _reserve_header_table(elf: Elf, spaces: list[FreedSpace]) -> list[FreedSpace]:
     """Reserve space for the program headers in the largest freed space."""
     source = elf.window.source
-    cuts = sum(space.saved > 0 for space in spaces)
+    cuts = sum(len(space.cut) > 0 for space in spaces)
     if not cuts:
         raise NotShrinkableError(f"{source}: less than a page would be freed")
-    largest = max(spaces, key=lambda space: space.saved)
+    largest = max(spaces, key=lambda space: len(space.cut))
     # Each cut makes two segments of one.
     size = (elf.header.segment_count + cuts) * PROGRAM_HEADER.size
     reserved = replace(largest, reserved=size)
     # The table itself may use up the last page that would be saved.
-    if not reserved.saved:
+    if not reserved.cut:
         raise NotShrinkableError(f"{source}: less than a page would be freed")
     return [reserved if space is largest else space for space in spaces]
 
 
 def _layout_edits(elf: Elf, spaces: Sequence[FreedSpace], page: int) -> Iterator[Edit]:
-    cuts = sorted((space.cut for space in spaces if space.saved), key=lambda cut: cut.start)
+    cuts = sorted((space.cut for space in spaces if space.cut), key=lambda cut: cut.start)
     table_space = next(space for space in spaces if space.reserved)
     # In the mapped part: dl_iterate_phdr and the loader read the table from memory.
     table = HeaderTable(
@@ -234,7 +220,7 @@ def _section_edit(space: FreedSpace, rows: bytes) -> Edit:
     section, size = space.section, space.compaction.size
     end = section.offset + section.size
     used = space.free - section.offset + len(rows)
-    rest = section.size - used - space.saved
+    rest = section.size - used - len(space.cut)
     return Edit(
         start=section.offset,
         end=end,
@@ -359,10 +345,10 @@ class ProgramHeader(NamedTuple):
         return PROGRAM_HEADER.pack(*self)
 
 
-def shift_offset(offset: int, cuts: Sequence[Cut]) -> int:
+def shift_offset(offset: int, cuts: Sequence[range]) -> int:
     """Return the offset in the new file of an offset in the old one."""
     # No part that is kept begins inside of a cut.
-    return offset - sum(cut.end - cut.start for cut in cuts if cut.end <= offset)
+    return offset - sum(len(cut) for cut in cuts if cut.stop <= offset)
 
 
 def read_program_headers(elf: Elf) -> list[ProgramHeader]:
@@ -378,7 +364,9 @@ def read_program_headers(elf: Elf) -> list[ProgramHeader]:
     return list(map(ProgramHeader._make, table.records(PROGRAM_HEADER, "program headers")))
 
 
-def build_program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: HeaderTable) -> bytes:
+def build_program_headers(
+    elf: Elf, cuts: Sequence[range], *, page: int, table: HeaderTable
+) -> bytes:
     """Return the new table of program headers, which will be placed at ``table``."""
     old = read_program_headers(elf)
     new = [part for row in old for part in _split_segment(row, cuts, page)]
@@ -386,7 +374,7 @@ def build_program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: He
     return b"".join(_update_table_header(row, table, size).pack() for row in new)
 
 
-def _split_segment(row: ProgramHeader, cuts: Sequence[Cut], page: int) -> Iterator[ProgramHeader]:
+def _split_segment(row: ProgramHeader, cuts: Sequence[range], page: int) -> Iterator[ProgramHeader]:
     end = row.offset + row.file_size
     start = row.offset
     if row.type == SegmentType.LOAD:
@@ -394,7 +382,7 @@ def _split_segment(row: ProgramHeader, cuts: Sequence[Cut], page: int) -> Iterat
             # Cuts are sorted, so each one splits what the last one left of the segment.
             if row.offset <= cut.start < end:
                 yield _segment_part(row, start, cut.start - start, cuts, page)
-                start = cut.end
+                start = cut.stop
     rest = _segment_part(row, start, end - start, cuts, page)
     # A cut may reach to the segment's end, and leave nothing behind it.
     if rest.memory_size or start == row.offset:
@@ -402,7 +390,7 @@ def _split_segment(row: ProgramHeader, cuts: Sequence[Cut], page: int) -> Iterat
 
 
 def _segment_part(
-    row: ProgramHeader, start: int, size: int, cuts: Sequence[Cut], page: int
+    row: ProgramHeader, start: int, size: int, cuts: Sequence[range], page: int
 ) -> ProgramHeader:
     """Return the part of a segment that begins with the old file's byte at ``start``."""
     skipped = start - row.offset
@@ -433,7 +421,7 @@ def _update_table_header(row: ProgramHeader, table: HeaderTable, size: int) -> P
 
 
 def header_edits(
-    elf: Elf, cuts: Sequence[Cut], *, count: int, table: HeaderTable, sizes: Mapping[int, int]
+    elf: Elf, cuts: Sequence[range], *, count: int, table: HeaderTable, sizes: Mapping[int, int]
 ) -> Iterator[Edit]:
     """Update the ELF header and the section headers.
 

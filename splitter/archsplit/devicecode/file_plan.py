@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
+from archsplit.devicecode.decompression import image_content
 from archsplit.devicecode.edits import (
     CopiedBytes,
     Edit,
@@ -26,7 +27,6 @@ from archsplit.devicecode.edits import (
     apply_edits,
     copy_entry,
     filter_container,
-    image_content,
     is_for_driver,
     total_size,
     zero_in_place,

@@ -18,7 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.edits import MAX_UNPACK_RATIO, decompress, image_content
+from archsplit.devicecode.decompression import MAX_UNPACK_RATIO, decompress, image_content
 from archsplit.devicecode.model import KernelRow, Place
 from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import is_ptx

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from archsplit.arch.target import Suffix, Target
+    from archsplit.formats.fatbin import FatbinEntry
 
     CodeForm = tuple[EntryKind | None, Compression, Target | None]
     """Images that compress alike."""
@@ -113,6 +114,11 @@ class Image(NamedTuple):
             return str(self.target)
         number = f"{self.arch}{self.suffix}" if self.arch else None
         return f"lto_{number}" if number and self.kind is EntryKind.LTO_IR else number
+
+
+def code_form(image: Image | FatbinEntry) -> CodeForm:
+    """Return the kind of images that an image compresses like."""
+    return image.kind, image.compression, image.target
 
 
 class Unit(NamedTuple):
@@ -331,7 +337,7 @@ class File:
         # A linker can't read zstd, and a frame of several images stays as it is.
         can_change = unit.place is Place.EXECUTABLE and not image.is_share
         zstd = self.zstd if can_change and self.zstd else {}
-        return int(zstd.get((image.kind, image.compression, image.target), 1.0) * image.file_bytes)
+        return int(zstd.get(code_form(image), 1.0) * image.file_bytes)
 
     @property
     def zstd_saves(self) -> int:

@@ -22,7 +22,8 @@ from itertools import accumulate
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.edits import NewBytes, copy_entry, decompress, image_content
+from archsplit.devicecode.decompression import decompress, image_content
+from archsplit.devicecode.edits import NewBytes, copy_entry
 from archsplit.devicecode.encoders import (
     Encoder,
     compress_zstd,
@@ -30,6 +31,7 @@ from archsplit.devicecode.encoders import (
     find_encoder,
     has_lz4_encoders,
 )
+from archsplit.devicecode.model import code_form
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.device_pack import ZSTD_DRIVER, ImageForm
 from archsplit.formats.fatbin import Compression, EntryFlag, EntryKind, read_entry
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
     from archsplit.devicecode.model import CodeForm
     from archsplit.formats.device_pack import PackImage
     from archsplit.formats.fatbin import Container, FatbinEntry
+
+    PlacedImage = tuple[Container, FatbinEntry]
+    """An image, and the container that it lies in."""
 
 DEFAULT_LEVEL, SLOW_LEVEL = 9, 19
 """Levels that make sense: 60 to 85 MB/s, and the smallest at 2 to 3 MB/s."""
@@ -167,9 +172,7 @@ def recompress_image(container: Container, entry: FatbinEntry, *, level: int) ->
     return ImageResult(content=content, digest=hashlib.sha256(content).digest(), form=form)
 
 
-def recompress_images(
-    images: Sequence[tuple[Container, FatbinEntry]], *, level: int
-) -> list[ImageResult]:
+def recompress_images(images: Sequence[PlacedImage], *, level: int) -> list[ImageResult]:
     """Return the results of `recompress_image` in their order, made on all cores."""
     return map_on_cores(
         lambda image: recompress_image(*image, level=level),
@@ -263,13 +266,13 @@ def estimate_seconds(entries: Iterable[FatbinEntry], *, level: int) -> float:
     return raw / _SPEED[level]
 
 
-def estimate_shares(images: Iterable[tuple[Container, FatbinEntry]]) -> dict[CodeForm, float]:
+def estimate_shares(images: Iterable[PlacedImage]) -> dict[CodeForm, float]:
     """Estimate the share of their bytes that images keep as zstd frames.
 
     Args:
-        images: the images of linked code.
+        images: images that only a driver reads.
     """
-    groups: dict[tuple[EntryKind | None, Compression], list[tuple[Container, FatbinEntry]]] = {}
+    groups: dict[tuple[EntryKind | None, Compression], list[PlacedImage]] = {}
     for image in images:
         if image[1].uncompressed_size <= _MOST and _obstacle(image[1], DEFAULT_LEVEL) is None:
             groups.setdefault((image[1].kind, image[1].compression), []).append(image)
@@ -285,7 +288,7 @@ def estimate_shares(images: Iterable[tuple[Container, FatbinEntry]]) -> dict[Cod
     for group, picks in zip(groups.values(), picked, strict=True):
         passed, whole = 0, sum(entry.size for _, entry in group)
         for image in group:
-            entry, form = image[1], (image[1].kind, image[1].compression, image[1].target)
+            entry, form = image[1], code_form(image[1])
             # The picks before, at and after it.
             near = [
                 shares[id(one)] for one in picks[max(0, passed * len(picks) // whole - 1) :][:3]
@@ -297,9 +300,7 @@ def estimate_shares(images: Iterable[tuple[Container, FatbinEntry]]) -> dict[Cod
     return {form: kept / size for form, (kept, size) in sums.items()}
 
 
-def _sample(
-    images: Sequence[tuple[Container, FatbinEntry]], count: int = _PICKS
-) -> list[tuple[Container, FatbinEntry]]:
+def _sample(images: Sequence[PlacedImage], count: int = _PICKS) -> list[PlacedImage]:
     """Return images evenly by their bytes: a large one stands for more, and may come again."""
     ends = list(accumulate(entry.size for _, entry in images))
     steps = (ends[-1] * (2 * number + 1) // (2 * count) for number in range(count))

@@ -63,10 +63,7 @@ def compare_inventories(old: Inventory, new: Inventory) -> Growth:
     """Compare two inventories; kernels are compared only if both have them."""
     # Compressed and decompressed bytes can't be compared.
     in_download = old.is_wheel and new.is_wheel
-    before, after = (
-        target_sizes(old, in_download=in_download),
-        target_sizes(new, in_download=in_download),
-    )
+    before, after = (target_sizes(one, in_download=in_download) for one in (old, new))
     return Growth(
         in_download=in_download,
         targets=tuple(

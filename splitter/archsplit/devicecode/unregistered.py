@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.arch.compat import can_run_on
 from archsplit.arch.target import Capability, CodeKind
-from archsplit.devicecode.edits import Edit, ZeroBytes, decompress_head
+from archsplit.devicecode.decompression import decompress_head
+from archsplit.devicecode.edits import Edit, ZeroBytes
 from archsplit.devicecode.model import Place
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import frame_size, read_capability
@@ -139,10 +140,9 @@ class ProvenLibrary:
 
 
 def _read_rows() -> Iterator[ProvenLibrary]:
-    rows = Path(__file__).with_name("proven.txt").read_text(encoding="utf-8").splitlines()
-    for name, distribution, version, sha256, *gpus in (
-        row.split() for row in rows if row[0] != "#"
-    ):
+    lines = Path(__file__).with_name("proven.txt").read_text(encoding="utf-8").splitlines()
+    rows = (line.split() for line in lines if line[0] != "#")
+    for name, distribution, version, sha256, *gpus in rows:
         yield ProvenLibrary(
             name=name,
             distribution=distribution,

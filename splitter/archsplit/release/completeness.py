@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability, CodeKind
-from archsplit.devicecode.edits import decompress
+from archsplit.devicecode.decompression import decompress
 from archsplit.devicecode.kernels import find_demangler, readable_name, stable_name
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, VerifyError

@@ -23,6 +23,7 @@ from archsplit.arch.compat import GPU_BY_CAPABILITY, can_run_on
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode.apply import coverage_changes
 from archsplit.devicecode.code_files import cubin_folder
+from archsplit.devicecode.model import code_form
 from archsplit.devicecode.recompress import ZSTD_DRIVER_TEXT, estimate_shares
 from archsplit.devicecode.select import Coverage, PtxPolicy
 from archsplit.errors import ArchsplitError, TargetError
@@ -417,8 +418,7 @@ def zstd_saves(plans: Iterable[FilePlan], request: SlimRequest) -> int:
         for entry in filtered.kept
     ]
     shares = estimate_shares(images)
-    forms = ((entry, (entry.kind, entry.compression, entry.target)) for _, entry in images)
-    return int(sum(entry.size * (1 - shares.get(form, 1.0)) for entry, form in forms))
+    return int(sum(one.size * (1 - shares.get(code_form(one), 1.0)) for _, one in images))
 
 
 def _unregistered_text(file: SlimmedFile) -> str:

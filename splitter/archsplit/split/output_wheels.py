@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.edits import decompress
+from archsplit.devicecode.decompression import decompress
 from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import is_ptx
 from archsplit.errors import BinaryFormatError
