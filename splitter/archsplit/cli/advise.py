@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.files import find_subject
-from archsplit.cli.inspect import places, report_problems
+from archsplit.cli.files import find_subject, read_text
+from archsplit.cli.inspect import report_problems, site_folders
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import BudgetError, InputError, TargetError
-from archsplit.system.fs import read_file
+from archsplit.errors import BudgetError, TargetError
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
@@ -51,7 +50,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.inspect.advice_report import advice_json, advice_text
     from archsplit.inspect.advise import AdviceRequest
 
-    arguments.subject = find_subject(arguments.subject, places(arguments), console)
+    folders = site_folders(arguments)
+    subject = arguments.subject = find_subject(arguments.subject, folders, console)
     users = _users(arguments.gpus)
     request = AdviceRequest(
         budget=arguments.budget,
@@ -59,9 +59,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         policy=arguments.policy,
     )
     advice = _advice(arguments, users, request, console)
-    subject = arguments.subject
     if arguments.json:
-        print(advice_json(advice, subject=subject))  # noqa: T201 - standard output is where data goes
+        options.show(advice_json(advice, subject=subject))
     else:
         options.print_all(advice_text(advice, subject=subject))
     # After the report: it shows how much is missing.
@@ -94,14 +93,7 @@ def _users(gpus: str) -> GpuTable:
     # A misspelled file should be reported as missing, not as an unknown GPU.
     if not Path(gpus).exists() and not gpus.endswith(".csv"):
         return equal_shares(options.capabilities([gpus]))
-    return read_gpu_table(_text(Path(gpus)), where=gpus)
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_file(path).decode()
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8") from None
+    return read_gpu_table(read_text(Path(gpus)), where=gpus)
 
 
 def _advice(
@@ -123,7 +115,7 @@ def _advice(
     inventory = read_inventory(
         InspectRequest(
             subject=arguments.subject,
-            site_folders=places(arguments),
+            site_folders=site_folders(arguments),
             workers=WorkerProcesses(),
         )
     )

@@ -13,12 +13,6 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.files import check_path
-from archsplit.cli.options import (
-    add_engine_options,
-    engine_choice,
-    write_built_variants,
-    write_split_variants,
-)
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError
 from archsplit.system.env import build_date
@@ -71,7 +65,7 @@ def add_to(verbs: options.Verbs) -> None:
 --core-only  build the core only, which compiles nothing
 """,
     )
-    add_engine_options(parser)
+    options.add_engine_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -91,11 +85,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         done = build(effects, arguments.out)
     # Printed after the display of the progress has ended: it would draw over the table.
     if arguments.json:
-        print(json.dumps(_document(done), indent=2))  # noqa: T201 - standard output is where data goes
+        options.show(json.dumps(_document(done), indent=2))
     else:
         _print(done, arguments.out)
     if arguments.variants and isinstance(done, Release):
-        write_built_variants(done, arguments.out, console)
+        options.write_built_variants(done, arguments.out, console)
     return 0
 
 
@@ -112,7 +106,7 @@ def _effects(arguments: argparse.Namespace, console: Console) -> Iterator[Effect
             cache=active_settings(effects.environment, mode=arguments.cache),
             explain=arguments.explain,
             trace=arguments.trace,
-            engine=engine_choice(arguments, os.environ),
+            engine=options.engine_choice(arguments, os.environ),
             keep_going=arguments.keep_going,
         )
 
@@ -173,12 +167,12 @@ def _print(done: Release | CudaReleases, folder: Path) -> None:
     from archsplit.release.summary import build_summary
 
     if isinstance(done, Release):
-        print(build_summary(done, folder))  # noqa: T201 - standard output is where data goes
+        options.show(build_summary(done, folder))
         return
     for major, report in done.releases.items():
-        print(build_summary(report, folder / f"cu{major}"))  # noqa: T201 - the same
+        options.show(build_summary(report, folder / f"cu{major}"))
     majors = ", ".join(f"cu{major}" for major in done.releases)
-    print(f"{done.front}: the front package, with the extras {majors}")  # noqa: T201 - the same
+    options.show(f"{done.front}: the front package, with the extras {majors}")
 
 
 _SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "release", "remote", "cuda", "machine")
@@ -201,8 +195,8 @@ def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
         effects = dataclasses.replace(outer, environment={**outer.environment, **chosen})
         report = split_by_recipe(recipe, effects, out=arguments.out, targets=targets, nvcc=nvcc)
     if arguments.variants:
-        write_split_variants(report, arguments.out, console)
-    print(report.as_json() if arguments.json else split_summary(report))  # noqa: T201 - data goes to stdout
+        options.write_split_variants(report, arguments.out, console)
+    options.show(report.as_json() if arguments.json else split_summary(report))
     return 0
 
 
@@ -212,7 +206,7 @@ def plan_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace) -> int:
 
     _refuse_others(recipe, arguments)
     plan = plan_split(_by_policy(recipe, arguments), options.targets(arguments.targets))
-    print(plan.as_json() if arguments.json else plan.text())  # noqa: T201 - data goes to stdout
+    options.show(plan.as_json() if arguments.json else plan.text())
     return 0
 
 

@@ -62,7 +62,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.cache.local import LocalStore
 
     def warn(text: str) -> None:
-        console.print(f"warning: {text}", markup=False, soft_wrap=True)
+        options.say(console, f"warning: {text}")
 
     settings = resolve_settings(os.environ)
     # Mode `read-only` is for shared caches of CI jobs, which must not change.
@@ -85,7 +85,7 @@ def _explain(arguments: argparse.Namespace, settings: Settings, store: LocalStor
     wanted = {"", *_step_targets(arguments.targets)}
     for target, line in lines:
         if arguments.targets is None or target in wanted:
-            _print(line)
+            options.show(line)
 
 
 def _step_targets(text: str | None) -> Iterator[str]:
@@ -108,16 +108,16 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
         rows = [count._asdict() for count in counts]
         facts = {"schema": 1, "folder": str(settings.folder), "files": files, "bytes": size}
         facts |= {"wheels": wheels, "wheel_bytes": wheel_bytes}
-        _print(json.dumps({**facts, "saved_cpu_seconds": saved, "counts": rows}, indent=2))
+        options.show(json.dumps({**facts, "saved_cpu_seconds": saved, "counts": rows}, indent=2))
         return
-    _print(_hit_rate(counts, saved))
-    _print(f"{'step':<26}{'target':<14}{'where':<32}{'times':>8}{'CPU s':>10}")
+    options.show(_hit_rate(counts, saved))
+    options.show(f"{'step':<26}{'target':<14}{'where':<32}{'times':>8}{'CPU s':>10}")
     for step, target, tier, number, seconds in counts:
-        _print(f"{step:<26}{target:<14}{tier:<32}{number:>8}{seconds:>10.1f}")
+        options.show(f"{step:<26}{target:<14}{tier:<32}{number:>8}{seconds:>10.1f}")
     most = short_size(settings.max_size)
-    _print(f"files: {files}, {short_size(size)} of at most {most}, in {settings.folder}")
+    options.show(f"files: {files}, {short_size(size)} of at most {most}, in {settings.folder}")
     if wheels:
-        _print(f"downloaded wheels: {wheels}, {short_size(wheel_bytes)} of at most {most}")
+        options.show(f"downloaded wheels: {wheels}, {short_size(wheel_bytes)} of at most {most}")
 
 
 def _hit_rate(counts: Iterable[LookupCount], saved: float) -> str:
@@ -144,10 +144,10 @@ def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) 
     # Another process trims: an error, because a script may need the space now.
     if done is None:
         raise InputError(f"{settings.folder} can't be trimmed, or is being trimmed right now")
-    _print(f"files removed: {done.removed} ({short_size(done.freed)}), left: {done.files}")
+    options.show(f"files removed: {done.removed} ({short_size(done.freed)}), left: {done.files}")
     if wheels.removed or wheels.files:
         freed = short_size(wheels.freed)
-        _print(f"downloaded wheels removed: {wheels.removed} ({freed}), left: {wheels.files}")
+        options.show(f"downloaded wheels removed: {wheels.removed} ({freed}), left: {wheels.files}")
 
 
 def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
@@ -155,12 +155,12 @@ def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
 
     del arguments
     done = clear_store(settings.folder)
-    _print(f"files removed: {done.removed} ({short_size(done.freed)})")
+    options.show(f"files removed: {done.removed} ({short_size(done.freed)})")
     if done.files:
         store.warn(f"files in other users' folders, which can't be deleted: {done.files}")
     wheels = trim_downloads(settings.folder, maximum=0)
     if wheels.removed:
-        _print(f"downloaded wheels removed: {wheels.removed} ({short_size(wheels.freed)})")
+        options.show(f"downloaded wheels removed: {wheels.removed} ({short_size(wheels.freed)})")
 
 
 def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
@@ -169,10 +169,10 @@ def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore
     checked = verify_store(store)
     if arguments.json:
         facts = {"schema": 1, "folder": str(settings.folder), **checked._asdict()}
-        _print(json.dumps(facts, indent=2))
+        options.show(json.dumps(facts, indent=2))
     else:
         good = checked.files - len(checked.damaged)
-        _print(f"intact files in {settings.folder}: {good} of {checked.files}")
+        options.show(f"intact files in {settings.folder}: {good} of {checked.files}")
     if checked.damaged:
         raise VerifyError(
             "the cache had damaged files, which are removed:\n  " + "\n  ".join(checked.damaged),
@@ -191,7 +191,7 @@ def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore
         with (folder / "cache.tar").open("wb") as file:
             count = export_store(store, file)
         put_file(folder / "cache.tar", arguments.file)
-    _print(f"files written to {arguments.file}: {count}")
+    options.show(f"files written to {arguments.file}: {count}")
 
 
 def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
@@ -201,8 +201,4 @@ def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore
         count, total = import_store(store, file, where=str(arguments.file))
     if count < total:
         store.warn(f"damaged files: {total - count}")
-    _print(f"files imported into {settings.folder}: {count} of {total}")
-
-
-def _print(text: str) -> None:
-    print(text)  # noqa: T201 - standard output is where data goes
+    options.show(f"files imported into {settings.folder}: {count} of {total}")

@@ -29,7 +29,7 @@ from packaging.version import Version
 from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
 from archsplit.cli.files import check_folder
-from archsplit.cli.options import capabilities
+from archsplit.cli.options import capabilities, show
 from archsplit.errors import (
     ArchsplitError,
     InputError,
@@ -157,14 +157,17 @@ def install_core(
     """Install the core if it is missing; its doctor installs the plugins."""
     name, wheel = _subject(arguments.subject, environment)
     wheel = wheel or _listed_wheel(arguments, name, environment)
-    sources = [word for each in arguments.find_links for word in ("--find-links", each)]
-    sources += ["--index-url", arguments.index_url] if arguments.index_url else []
+    request = CoreRequest(
+        name=name,
+        subject=arguments.subject,
+        wheel=wheel,
+        find_links=tuple(arguments.find_links),
+        index_url=arguments.index_url or "",
+        gpus=gpus,
+    )
     core = environment.installed().get(name)
     loader = None if core is None else loader_folder(core)
     if loader is None or wheel is not None:
-        request = CoreRequest(
-            name=name, subject=arguments.subject, wheel=wheel, sources=tuple(sources), gpus=gpus
-        )
         is_new = _install_wheel(environment, request, dry_run=arguments.dry_run)
         # A dry run has no core whose doctor could choose plugins, or another version's.
         if arguments.dry_run and is_new:
@@ -178,9 +181,9 @@ def install_core(
     # The installed core's own doctor decides: its loader is the one that chooses later.
     # The doctor looks for uv on the PATH, and uv may be only beside this Python.
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
-    command = (environment.python, str(loader), "--install", *words, *sources)
+    command = (environment.python, str(loader), "--install", *words, *request.sources)
     done = _run(command, {**os.environ, "PATH": path})
-    print(done.stdout, end="")  # noqa: T201 - the report
+    show(done.stdout, end="")
     print(done.stderr, end="", file=sys.stderr)  # noqa: T201 - and talk
     return done.returncode
 
@@ -192,15 +195,23 @@ class CoreRequest:
     Attributes:
         subject: as it is on the command line.
         wheel: the path or address of its wheel; None if the installer is to find one.
-        sources: options of pip and uv that find wheels.
+        find_links: folders and addresses with wheels.
+        index_url: the index; "" for the installer's own.
         gpus: the capabilities that need plugins; empty for this machine's GPUs.
     """
 
     name: str
     subject: str
     wheel: str | None
-    sources: tuple[str, ...]
+    find_links: tuple[str, ...] = ()
+    index_url: str = ""
     gpus: tuple[str, ...] = ()
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Options of pip and uv that find wheels."""
+        links = chain.from_iterable(("--find-links", each) for each in self.find_links)
+        return (*links, *(("--index-url", self.index_url) if self.index_url else ()))
 
 
 def _install_wheel(environment: Environment, request: CoreRequest, *, dry_run: bool) -> bool:
@@ -218,11 +229,9 @@ def _install_wheel(environment: Environment, request: CoreRequest, *, dry_run: b
     if offer is not None:
         _check_offer(offer, request)
         if dry_run:
-            print("\n".join(_download_table(environment, request, offer)))  # noqa: T201 - the report
+            show("\n".join(_download_table(environment, request, offer)))
     if present is not None and not is_core:
-        print(  # noqa: T201 - the report
-            f"{request.name} {present.version} is installed as a fat wheel; its core replaces it"
-        )
+        show(f"{request.name} {present.version} is installed as a fat wheel; its core replaces it")
     # The same version is installed already: only its plugins may be missing.
     version = None if present is None else present.version
     if is_core and request.wheel is not None and version == _version(request.wheel):
@@ -384,15 +393,14 @@ def _sizes(
     environment: Environment, request: CoreRequest, projects: Iterable[str], version: str
 ) -> Mapping[str, int]:
     """Return the sizes of a release's wheels by project, from folders or the index."""
-    options = dict(zip(request.sources[1::2], request.sources[::2], strict=True))
     own = () if request.wheel is None or "://" in request.wheel else (Path(request.wheel).parent,)
-    links = (Path(word) for word, option in options.items() if option == "--find-links")
     files: Mapping[str, int] = {
-        path.name: path.stat().st_size for one in (*own, *links) for path in one.glob("*.whl")
+        path.name: path.stat().st_size
+        for one in (*own, *map(Path, request.find_links))
+        for path in one.glob("*.whl")
     }
     if not files:
-        index = next((word for word, option in options.items() if option == "--index-url"), None)
-        files = _index_sizes(environment, index, projects)
+        files = _index_sizes(environment, request.index_url, projects)
     tags = _tags(environment)
     found: dict[str, int] = {}
     for file, size in files.items():
@@ -405,7 +413,7 @@ def _sizes(
 
 
 def _index_sizes(
-    environment: Environment, index: str | None, projects: Iterable[str]
+    environment: Environment, index: str, projects: Iterable[str]
 ) -> Mapping[str, int]:
     """Return the sizes that an index lists, by file; none if it lists none."""
     from archsplit.index.client import Index, index_address
@@ -440,7 +448,7 @@ def _listed_wheel(arguments: argparse.Namespace, name: str, environment: Environ
         (Version(own.version), path)
         for folder in folders
         for own, path in _fitting_cores(folder, environment)
-        if canonicalize_name(own.project) == name and wanted is not None and own.version in wanted
+        if own.project == name and wanted is not None and own.version in wanted
     ]
     return str(max(found)[1].absolute()) if found else None
 
@@ -454,14 +462,14 @@ def _subject(text: str, environment: Environment) -> tuple[str, str | None]:
     """
     # The name in the URL is enough: only the installer downloads the wheel.
     if "://" in text:
-        return canonicalize_name(_wheel_name(text.rpartition("/")[2]).project), text
+        return _wheel_name(text.rpartition("/")[2]).project, text
     path = Path(text)
     if path.suffix == ".whl":
-        return canonicalize_name(_wheel_name(path.name).project), str(path.absolute())
+        return _wheel_name(path.name).project, str(path.absolute())
     if path.is_dir():
         check_folder(path)
         found = core_wheel(path, environment)
-        return canonicalize_name(_wheel_name(found.name).project), str(found.absolute())
+        return _wheel_name(found.name).project, str(found.absolute())
     try:
         return canonicalize_name(Requirement(text).name), None
     except InvalidRequirement:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import inspect as inspect_verb
 from archsplit.cli import options
-from archsplit.cli.files import find_file, find_subject, finding_files
+from archsplit.cli.files import find_file, find_subject, finding_files, read_text
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, UsageError, VerifyError
-from archsplit.system.fs import read_file, write_file
+from archsplit.system.fs import write_file
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
@@ -75,15 +75,15 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     if len(arguments.files) != _PAIR or (arguments.log, arguments.max_growth) != (None, None):
         return _run_history(arguments, console)
-    places = inspect_verb.places(arguments)
-    arguments.files = [find_subject(one, places, console) for one in arguments.files]
+    folders = inspect_verb.site_folders(arguments)
+    arguments.files = [find_subject(one, folders, console) for one in arguments.files]
     if arguments.bytes:
         return _run_bytes(arguments)
     old, new = (
         read_inventory(
             InspectRequest(
                 subject=subject,
-                site_folders=inspect_verb.places(arguments),
+                site_folders=folders,
                 digest=arguments.json,
                 kernels=not arguments.no_kernels,
                 workers=WorkerProcesses(),
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         write_file(arguments.html, growth_page(old, new, growth, origin))
     inspect_verb.write_summary(arguments, lambda: growth_markdown(old, new, growth))
     if arguments.json:
-        print(growth_json(old, new, growth))  # noqa: T201 - standard output is where data goes
+        options.show(growth_json(old, new, growth))
     else:
         options.print_all(growth_text(growth))
     # At the end: the table may be long, and warnings before it would scroll away.
@@ -112,11 +112,11 @@ def _run_bytes(arguments: argparse.Namespace) -> int:
     """Compare wheels byte by byte."""
     found = wheel_differences(*map(Path, arguments.files))
     if arguments.json:
-        print(json.dumps({"schema": DIFF_SCHEMA, "differences": found}, indent=2))  # noqa: T201 - data
+        options.show(json.dumps({"schema": DIFF_SCHEMA, "differences": found}, indent=2))
     else:
         for name, lines in found.items():
             for line in lines or ("the same bytes",):
-                print(f"{name}: {line}")  # noqa: T201 - standard output is where data goes
+                options.show(f"{name}: {line}")
     return VerifyError.exit_code if any(found.values()) else 0
 
 
@@ -156,7 +156,7 @@ def _run_history(arguments: argparse.Namespace, console: Console) -> int:
     inspect_verb.write_summary(arguments, lambda: history_markdown(releases))
     if arguments.json:
         lines = [json.loads(release.as_line()) for release in releases]
-        print(json.dumps({"schema": HISTORY_SCHEMA, "releases": lines}, indent=2))  # noqa: T201 - data
+        options.show(json.dumps({"schema": HISTORY_SCHEMA, "releases": lines}, indent=2))
     else:
         options.print_all([_table(releases)])
     last = releases[-1].name if releases else str(arguments.log)
@@ -184,10 +184,8 @@ def _read_log(arguments: argparse.Namespace) -> tuple[ReleaseSize, ...]:
         if arguments.files:
             return ()
         raise InputError(f"no such file: {log}", hint="name wheels to start a log")
-    try:
-        return read_log(read_file(log).decode(), where=str(log))
-    except UnicodeDecodeError:
-        raise InputError(f"{log} is not UTF-8", hint="name a log of archsplit diff --log") from None
+    text = read_text(log, hint="name a log of archsplit diff --log")
+    return read_log(text, where=str(log))
 
 
 def _measure(files: Sequence[Path]) -> list[ReleaseSize]:

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     words = [word for word in ("full", "json") if getattr(arguments, word)]
     # A process of its own: an import of the core would load its libraries into this one.
     done = run_doctor(arguments.package, words, runner=SubprocessRunner(), environment=os.environ)
-    print(done.stdout, end="")  # noqa: T201 - standard output is where data goes
+    options.show(done.stdout, end="")
     print(done.stderr, end="", file=sys.stderr)  # noqa: T201 - and talk goes here
     return done.returncode
 
@@ -65,5 +65,5 @@ def _check_site(arguments: argparse.Namespace) -> int:
     refuse_environment(arguments.site_packages)
     capabilities = options.capabilities(arguments.device or ["native"])
     for line in check_gpus(arguments.site_packages, capabilities):
-        print(line)  # noqa: T201 - standard output is where data goes
+        options.show(line)
     return 0

@@ -21,11 +21,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cli.options import show_activity
+from archsplit.cli.options import say, show_activity
 from archsplit.errors import BudgetError, InputError, UsageError, VerifyError, WheelError
 from archsplit.system.env import without_credentials
 from archsplit.system.finding import Finding, junit_report, sarif_report
-from archsplit.system.fs import copy_into, input_errors, output_errors, write_file
+from archsplit.system.fs import copy_into, input_errors, output_errors, read_file, write_file
 from archsplit.system.installers import pip_command, refuse_offline
 
 if TYPE_CHECKING:
@@ -66,6 +66,18 @@ def find_file(path: Path, console: Console) -> Path:
         message, hint = _missing_input(str(path), sys.path)
         raise InputError(message, hint=hint)
     return path
+
+
+def read_text(path: Path, hint: str | None = None) -> str:
+    """Return the text of a file.
+
+    Raises:
+        InputError: it can't be read, or is not UTF-8.
+    """
+    try:
+        return read_file(path).decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8", hint=hint) from None
 
 
 def check_path(path: Path) -> None:
@@ -203,7 +215,7 @@ def fetch_wheel(text: str, console: Console) -> Path:
     path = target / Path(saved[-1]).name
     mark_download(path)
     trim_downloads(settings.folder, maximum=settings.max_size, keep=path)
-    console.print(f"Fetched {path}", markup=False, soft_wrap=True)
+    say(console, f"Fetched {path}")
     return path
 
 
@@ -280,5 +292,5 @@ def copy_unchanged(source: Path, out: Path, nothing: NothingToDoError, console: 
     target = copy_into(source, out)
     # The hint of the error names --copy, which was given.
     reason = str(nothing).partition("\nhint: ")[0]
-    console.print(f"Copied the file as it is: {reason}", markup=False, soft_wrap=True)
+    say(console, f"Copied the file as it is: {reason}")
     return target

@@ -75,10 +75,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.check:
         wheels = check_index(open_folder(arguments.folder))
         if not arguments.json:
-            _print(f"{count_text(wheels, 'wheel matches', 'wheels match')} the pages of the index")
-        # After a change its own document was printed; a second one would be no valid JSON.
+            options.show(
+                f"{count_text(wheels, 'wheel matches', 'wheels match')} the pages of the index"
+            )
+        # After a change its own document was printed; two documents are not valid JSON.
         elif not any(chosen):
-            _print(json.dumps({"schema": _SCHEMA, "wheels": wheels, "sound": True}, indent=2))
+            options.show(json.dumps({"schema": _SCHEMA, "wheels": wheels, "sound": True}, indent=2))
     return 0
 
 
@@ -97,18 +99,17 @@ def _update(arguments: argparse.Namespace, console: Console) -> None:
             hint="run `archsplit mirror` again: it removes what no lock needs",
         )
     change = _change(arguments)
-    note = partial(console.print, markup=False, soft_wrap=True)
+    note = partial(options.say, console)
     with lock_folder(arguments.folder, note) as folder:
         done = update_index(folder, change)
-    _print(_as_json(folder, done) if arguments.json else _as_text(done, change))
+    options.show(_as_json(folder, done) if arguments.json else _as_text(done, change))
     limit = change.limits.size if change.limits else None
     # No error: the newest release of a project is never removed.
     if limit is not None and done.size is not None and done.size > limit:
-        console.print(
+        options.say(
+            console,
             f"warning: the newest wheels of all projects take {short_size(done.size)}, more than"
             f" the limit of {short_size(limit)}",
-            markup=False,
-            soft_wrap=True,
         )
 
 
@@ -190,7 +191,3 @@ def _as_json(folder: IndexFolder, done: IndexUpdate) -> str:
         "delete": folder.deleted,
     }
     return json.dumps(content, indent=2)
-
-
-def _print(text: str) -> None:
-    print(text)  # noqa: T201 - standard output is where data goes

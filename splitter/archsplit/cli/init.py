@@ -46,11 +46,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         raise OutputError(f"{path} exists already", hint="--force replaces it")
     text = starter_recipe(root, usual_targets(_known_targets(console)))
     write_file(path, text)
-    print(path)  # noqa: T201 - standard output is where data goes
+    options.show(path)
     if marks := text.count(FILL_IN):
         console.print(f"warning: fill in each {FILL_IN}; the file has {marks}", markup=False)
     folder = shlex.quote(str(root))
-    console.print(f"next: archsplit plan {folder}", markup=False, soft_wrap=True)
+    options.say(console, f"next: archsplit plan {folder}")
     return 0
 
 

@@ -67,7 +67,7 @@ def add_to(verbs: options.Verbs) -> None:
     parser.set_defaults(run=run, command_line=())
 
 
-def places(arguments: argparse.Namespace) -> tuple[Path, ...]:
+def site_folders(arguments: argparse.Namespace) -> tuple[Path, ...]:
     """Return the folders with installed packages.
 
     Raises:
@@ -90,21 +90,21 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     limits = _limits(arguments)
     capabilities = options.capabilities(arguments.device) or tuple(GPU_BY_CAPABILITY)
     # After the options: it may download a wheel.
-    arguments.subject = find_subject(arguments.subject, places(arguments), console)
+    folders = site_folders(arguments)
+    subject = arguments.subject = find_subject(arguments.subject, folders, console)
     request = InspectRequest(
-        subject=arguments.subject,
-        site_folders=places(arguments),
+        subject=subject,
+        site_folders=folders,
         digest=arguments.json,
         kernels=arguments.kernels,
         # An environment has hundreds of libraries; a sample of each would take minutes.
-        zstd=Path(arguments.subject).is_file(),
+        zstd=Path(subject).is_file(),
     )
-    subject = arguments.subject
     with options.show_activity(console, f"reading {subject}", f"Read {subject}") as workers:
         inventory = read_inventory(replace(request, workers=workers))
     _show(inventory, device_usage(inventory, capabilities), arguments)
     report_problems(inventory, console)
-    with finding_files(arguments, check="inspect", checked=arguments.subject):
+    with finding_files(arguments, check="inspect", checked=subject):
         findings = limit_findings(inventory, limits)
         if findings:
             raise VerifyError(f"{inventory.name} breaks its limits:", findings=findings)
@@ -116,7 +116,7 @@ def report_problems(inventory: Inventory, console: Console) -> None:
     for file in inventory.files:
         if file.problem is not None:
             text = f"warning: {file.path}: {file.problem}"
-            console.print(text, markup=False, soft_wrap=True)
+            options.say(console, text)
 
 
 def write_summary(arguments: argparse.Namespace, text: Callable[[], str]) -> None:
@@ -162,7 +162,7 @@ def _show(
         write_file(arguments.html, page)
     write_summary(arguments, lambda: inventory_markdown(inventory, devices))
     if arguments.json:
-        print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
+        options.show(inventory_json(inventory, devices))
     else:
         options.print_all(
             inventory_text(

@@ -67,13 +67,13 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     with options.effects(console) as effects:
         report = update_mirror(request, effects)
     if arguments.json:
-        print(mirror_json(report))  # noqa: T201 - standard output is where data goes
+        options.show(mirror_json(report))
     else:
         options.print_all(mirror_text(report), 80)
     warning = license_warning(report.wheels)
     # On stderr also with --json: such a mirror must not be published by mistake.
     if warning is not None:
-        console.print(warning, markup=False, highlight=False, soft_wrap=True)
+        options.say(console, warning)
     return 0
 
 

@@ -257,6 +257,16 @@ def target_patterns(texts: Sequence[str]) -> tuple[str, ...]:
     return parse_target_patterns(",".join(texts)) if texts else ()
 
 
+def show(text: object, *, end: str = "\n") -> None:
+    """Print to standard output, which has nothing but data."""
+    print(text, end=end)  # noqa: T201 - the one place
+
+
+def say(console: Console, text: str) -> None:
+    """Print a message to standard error, in one piece and without markup."""
+    console.print(text, markup=False, soft_wrap=True)
+
+
 def print_all(parts: Iterable[RenderableType], width: int = 140) -> None:
     """Print to standard output: as wide as the terminal, or ``width`` in a pipe."""
     from rich.text import Text
@@ -300,7 +310,7 @@ def show_activity(console: Console, title: str, done: str = "") -> Iterator[Work
         began = time.monotonic()
         yield WorkerProcesses()
         if done and (seconds := time.monotonic() - began) >= _LONG:
-            console.print(f"{done} in {seconds:.1f} s", markup=False, soft_wrap=True)
+            say(console, f"{done} in {seconds:.1f} s")
         return
     from archsplit.system.terminal import ActivityBar
 
@@ -405,7 +415,7 @@ def write_built_variants(report: Release, out: Path, console: Console) -> None:
     }
     variants, notes = built_variants(plugins)
     for note in notes:
-        console.print(f"warning: {note}", markup=False, soft_wrap=True)
+        say(console, f"warning: {note}")
     _write(out / report.core.file, variants, console)
 
 
@@ -428,9 +438,8 @@ def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:
     from archsplit.release.variants import VARIANTS_FOLDER, write_variants
 
     names = write_variants(core, variants, core.parent / VARIANTS_FOLDER)
-    console.print(
+    say(
+        console,
         f"Wrote {count_text(len(names) - 1, 'wheel variant')} (PEP 825, a draft) and {names[-1]} in"
         f" {core.parent / VARIANTS_FOLDER}; pip and uv don't install them yet",
-        markup=False,
-        soft_wrap=True,
     )

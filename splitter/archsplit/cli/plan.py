@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,6 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Plan, and print the plan."""
-    import os
-
     from archsplit.build.plan import plan_build
     from archsplit.cache.config import resolve_settings
     from archsplit.recipe.load import load
@@ -52,7 +51,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         # Only a project with this backend has a table that must agree with the recipe.
         if isinstance(recipe, Recipe) and names_backend(recipe.root):
             check_project_table(recipe.project, recipe.root)
-        print(f"{arguments.recipe}: ok")  # noqa: T201 - standard output is where data goes
+        options.show(f"{arguments.recipe}: ok")
         return 0
     if isinstance(recipe, SplitRecipe):
         # Imported here: a recipe with sources doesn't need it.
@@ -73,7 +72,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         ) as plan,
     ):
         text = _as_json(plan) if arguments.json else _as_text(plan)
-    print(text)  # noqa: T201 - standard output is where data goes
+    options.show(text)
     return 0
 
 

@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             allowed=tuple(arguments.allow_missing_kernels), without=tuple(arguments.without)
         )
         for warning in preflight_check(release, effects, check_options):
-            console.print(f"warning: {warning}", markup=False, soft_wrap=True)
+            options.say(console, f"warning: {warning}")
         effects.progress.begin_stage("asking the index", 0, "Asked the index")
         seconds = _PLAN_PATIENCE if arguments.plan else _PATIENCE
         retry = RetryPolicy(seconds=seconds, clock=SystemClock(), note=effects.progress.note)
@@ -137,13 +137,13 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     # Printed after the display of the progress has ended: it would draw over the text.
     if isinstance(done, PublishPlan):
         text = json.dumps(plan_document(done), indent=2) if arguments.json else plan_text(done)
-        print(text)  # noqa: T201 - standard output is where data goes
+        options.show(text)
         refuse(done)
         return 0
     if arguments.json:
-        print(done.as_json(), end="")  # noqa: T201 - standard output is where data goes
+        options.show(done.as_json(), end="")
     else:
-        print(done.text())  # noqa: T201 - the same
+        options.show(done.text())
     return 0
 
 
@@ -189,7 +189,7 @@ def _confirm_plan(plan: PublishPlan, arguments: argparse.Namespace, console: Con
     from archsplit.index.publish import refuse
 
     if not arguments.quiet:
-        console.print(plan_text(plan), markup=False, soft_wrap=True)
+        options.say(console, plan_text(plan))
     refuse(plan)
     # A CI job has no terminal: its command line is the confirmation.
     if arguments.yes or not plan.uploads or not sys.stdin.isatty():
@@ -237,8 +237,8 @@ def run_gather(arguments: argparse.Namespace, console: Console) -> int:
         partial=arguments.partial,
     )
     if arguments.json:
-        print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
+        options.show(report.as_json(), end="")
     else:
         for wheel in report.wheels:
-            print(f"{wheel.sha256}  {wheel.file}")  # noqa: T201 - the same
+            options.show(f"{wheel.sha256}  {wheel.file}")
     return 0

@@ -46,7 +46,7 @@ remote URL  {options.REMOTE}
 {options.JSON}
 """
     options.add_options(check, table)
-    check.set_defaults(run=run_remote)
+    check.set_defaults(run=run_check)
     text = "run the steps of other machines' builds, for a dask scheduler"
     worker = what.add_parser("worker", help=text, description=text)
     table = f"""
@@ -58,7 +58,7 @@ scheduler URL  the scheduler: tls://host:port
     worker.set_defaults(run=run_worker)
 
 
-def run_remote(arguments: argparse.Namespace, console: Console) -> int:
+def run_check(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and print a row for each part."""
     from archsplit.build.engine import build_tools, open_checks
     from archsplit.remote.connect import run_checks
@@ -79,7 +79,7 @@ def run_remote(arguments: argparse.Namespace, console: Console) -> int:
     finally:
         # Also for a failure: its row is the last.
         if arguments.json and rows:
-            print(_as_json(endpoint.address, rows))  # noqa: T201 - as above
+            options.show(_as_json(endpoint.address, rows))
     return 0
 
 

@@ -180,7 +180,7 @@ def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespac
     from archsplit.slim.report import slim_text
 
     if arguments.json:
-        print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
+        options.show(report.as_json(), end="")
     else:
         options.print_all(slim_text(report, request), 80)
 

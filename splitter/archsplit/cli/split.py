@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.files import check_folder, copy_unchanged, find_file, record_hint
-from archsplit.cli.options import write_split_variants
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError
 from archsplit.system.fs import input_errors
@@ -112,11 +111,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         # With several wheels it would be unclear which one to copy.
         if others or not arguments.copy:
             raise
-        print(copy_unchanged(request.source, request.out, nothing, console))  # noqa: T201 - data
+        options.show(copy_unchanged(request.source, request.out, nothing, console))
         return 0
     if arguments.variants:
-        write_split_variants(report, request.out, console)
-    print(report.as_json() if arguments.json else split_summary(report))  # noqa: T201 - data goes to stdout
+        options.write_split_variants(report, request.out, console)
+    options.show(report.as_json() if arguments.json else split_summary(report))
     return 0
 
 
@@ -190,5 +189,5 @@ def run_join(arguments: argparse.Namespace, console: Console) -> int:
         text = json.dumps({"schema": JOIN_SCHEMA, "libraries": files}, indent=2)
     else:
         text = "\n".join(f"{one.sha256}  {one.path}" for one in libraries)
-    print(text)  # noqa: T201 - data goes to standard output
+    options.show(text)
     return 0

@@ -73,19 +73,19 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         describe = partial(check_descriptions_with_twine, effects=effects)
         verdict = check_release(arguments.folder, effects, check_options, describe=describe)
     if arguments.json:
-        print(json.dumps({"schema": RELEASE_CHECK_SCHEMA, **asdict(verdict)}, indent=2))  # noqa: T201 - data
+        options.show(json.dumps({"schema": RELEASE_CHECK_SCHEMA, **asdict(verdict)}, indent=2))
         return 0
     for note in verdict.notes:
-        console.print(f"warning: {note}", markup=False, soft_wrap=True)
+        options.say(console, f"warning: {note}")
     # A folder without a report has no matrix.
     if verdict.matrix:
-        print(verdict.matrix)  # noqa: T201 - the same
+        options.show(verdict.matrix)
     programs = " and ".join(verdict.installed)
     # A sample is of interest where it is smaller than the release.
     is_sample = len(verdict.sample) > 1 or len({cell.place for cell in verdict.cells}) > 1
     if is_sample:
         for place in verdict.sample:
-            print(f"{programs} install {place}")  # noqa: T201 - the same
+            options.show(f"{programs} install {place}")
     is_split = verdict.kind == "split"
     kernels = "kernels as in the fat wheel" if is_split else "kernels for every target"
     installed = (
@@ -93,7 +93,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         if programs
         else "nothing was installed"
     )
-    print(  # noqa: T201 - standard output is where data goes
+    options.show(
         f"{verdict.project} {verdict.version}: {count_text(len(verdict.wheels), 'wheel')},"
         f" {verdict.kernels}"
         f" {kernels}, every pin has its wheel, {installed}"
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     except VerifyError as error:
         if arguments.json:
             content = {"schema": VERIFY_SCHEMA, "findings": [asdict(one) for one in error.findings]}
-            print(json.dumps(content, indent=2))  # noqa: T201 - standard output is where data goes
+            options.show(json.dumps(content, indent=2))
         raise
 
 
@@ -136,7 +136,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
         effects.progress.begin_stage(f"checking {arguments.folder}", 0, "Checked the wheels")
         release = verify_release(arguments.folder, effects, scope)
     text = json.dumps(_document(release), indent=2) if arguments.json else _text(release)
-    print(text)  # noqa: T201 - standard output is where data goes
+    options.show(text)
     return 0
 
 
