@@ -24,7 +24,8 @@ from archsplit.recipe.prebuilt import SplitRecipe
 from archsplit.release import context
 from archsplit.release.checks import CheckScope
 from archsplit.release.verify import verify_release
-from archsplit.split.from_recipe import find_product, plan_split, split_by_recipe
+from archsplit.split.from_recipe import plan_split, split_by_recipe
+from archsplit.split.product import find_product
 from archsplit.system.terminal import SilentProgress
 from archsplit.wheels.reader import open_wheel
 from child_processes import running

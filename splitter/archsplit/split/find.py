@@ -119,8 +119,8 @@ def _search_member(
         return
     path = scratch.create(file, info.file_size)
     extract_member(wheel.archive, wheel.row(name), path)
-    # Other forms have a reason of their own (`unsplit_images`); "-" is never shown.
-    found = _open_movable(wheel, name, path) if form is Form.ELF else "-"
+    # Other forms have a reason of their own: see `unsplit_images`.
+    found = _open_movable(wheel, name, path) if form is Form.ELF else ""
     if isinstance(found, str):
         yield from unsplit_images(name, path, form, found)
         scratch.remove(path)

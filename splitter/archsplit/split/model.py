@@ -121,10 +121,10 @@ class StoredImages:
 
     def library(self, table: PackLibrary) -> PackLibrary:
         """Return the rows of a library with all images as they are stored."""
-        return replace(table, containers=tuple(map(self._container, table.containers)))
-
-    def _container(self, container: PackContainer) -> PackContainer:
-        return replace(container, images=tuple(map(self.row, container.images)))
+        containers = (
+            replace(one, images=tuple(map(self.row, one.images))) for one in table.containers
+        )
+        return replace(table, containers=tuple(containers))
 
     def content(self, image: PackImage) -> bytes:
         """Return the bytes of a stored image; b"" if it is in the vendor's form."""

@@ -1,4 +1,8 @@
-"""Split of a library that is in no wheel: it is put into one, in a package of its own."""
+"""Split of a library that is in no wheel: it is put into one, in a package of its own.
+
+In: a library, and the metadata and files of its project (`LibraryProject`). Out: the wheels of the
+split. The wheel around the library is private, and is not kept.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +98,7 @@ def _library_draft(
         name=WheelName(
             project=distribution_name(project.metadata.name),
             version=project.metadata.version,
-            platforms=_platforms(library, effects, folder),
+            platforms=_platform_tags(library, effects, folder),
         ),
         metadata=project.metadata,
         generator="archsplit",
@@ -103,7 +107,7 @@ def _library_draft(
     )
 
 
-def _platforms(library: Path, effects: Effects, folder: Path) -> tuple[str, ...]:
+def _platform_tags(library: Path, effects: Effects, folder: Path) -> tuple[str, ...]:
     """Return the platform tag of the oldest Linux that the library's symbols allow.
 
     Its needed libraries are not checked. If no policy allows its symbols, the tag is ``linux_…``,

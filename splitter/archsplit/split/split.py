@@ -14,8 +14,7 @@ from archsplit.errors import InputError, NothingToDoError, OutputError, UsageErr
 from archsplit.release.checks import CheckScope
 from archsplit.release.identity import LOADER_PACKAGE, ReleaseKind
 from archsplit.release.loader import copy_loader_and_stub
-from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
-from archsplit.release.manifest import SourceFile
+from archsplit.release.manifest import MANIFEST_FILE, SourceFile
 from archsplit.release.report import (
     REPORT_FILE,
     Release,
@@ -38,10 +37,7 @@ from archsplit.split.find import (
     tagged_machine,
 )
 from archsplit.split.model import Core, contents_build_id, plan_contents, planned_extras
-from archsplit.split.output_wheels import (
-    PackWriter,
-    split_manifest,
-)
+from archsplit.split.output_wheels import PackWriter, split_manifest
 from archsplit.split.stored_images import store_images, stored_notes
 from archsplit.split.take_apart import StripTools
 from archsplit.split.wheel_jobs import WheelJobs, wheel_workers
@@ -140,7 +136,7 @@ def _check_one_release(wheels: Sequence[Wheel]) -> None:
             ("project", wheel.name.project, first.name.project),
             ("version", wheel.name.version, first.name.version),
             ("build tag", wheel.name.build, first.name.build),
-            # Packs lie beside the core, and some systems have two places.
+            # Packs lie next to the core, and some systems have two places.
             ("Root-Is-Purelib", wheel.info.purelib, first.info.purelib),
         ):
             if found != expected:
@@ -163,6 +159,7 @@ class _Source:
 
     wheel: Wheel = field(repr=False)
     name: WheelName
+    package: str
     digest: str
     machine: ElfMachine
     libraries: tuple[StrippedLibrary, ...] = field(repr=False)
@@ -206,10 +203,7 @@ class _Split:
             closing(ParallelDeflater(level=self.request.deflate_level)) as deflater,
         ):
             tools = StripTools(
-                scratch=self.scratch,
-                deflater=deflater,
-                workers=workers,
-                readers=readers,
+                scratch=self.scratch, deflater=deflater, workers=workers, readers=readers
             )
             # If the tags name the machine, the loader is copied while the wheel is read.
             for wheel in self.wheels:
@@ -240,7 +234,7 @@ class _Split:
             report = self._report(cores, jobs.write(self.loaders), sources, cuda)
             with output_errors(staging):
                 (staging / REPORT_FILE).write_text(report.as_json())
-                (staging / MANIFEST).write_text(
+                (staging / MANIFEST_FILE).write_text(
                     split_manifest(writer, report, self.request).as_json()
                 )
             self._verify(staging, cores, reads)
@@ -283,16 +277,17 @@ class _Split:
         # `find_splittable` has refused libraries of several machines.
         machine = scan.libraries[0].machine
         self._load(machine, tools.workers)
-        name = core_name(self.request, wheel.name)
+        name, package = core_name(self.request, wheel.name), import_package(wheel)
         libraries = strip_libraries(
             scan.libraries,
             key=lambda: core_key(self.request, digest.result(), name),
-            loader_folder=f"{import_package(wheel)}/{LOADER_PACKAGE}",
+            loader_folder=f"{package}/{LOADER_PACKAGE}",
             tools=tools,
         )
         return _Source(
             wheel=wheel,
             name=name,
+            package=package,
             digest=digest.result(),
             machine=machine,
             libraries=libraries,
@@ -309,24 +304,22 @@ class _Split:
                 f"{', '.join(sorted(again))} can't be dropped: this split has packs for it",
                 hint="leave it out of --dropped",
             )
-        return tuple(self._core(source, contents, stored, build_id) for source in sources)
-
-    def _core(
-        self, source: _Source, contents: ReleaseContents, stored: StoredImages, build_id: str
-    ) -> Core:
-        return Core(
-            wheel=source.wheel,
-            name=source.name,
-            package=import_package(source.wheel),
-            machine=source.machine,
-            source=self.origin or SourceFile(path=source.wheel.path.name, sha256=source.digest),
-            build_id=build_id,
-            interface_hash=contents.interface_hash,
-            pack_plan=contents.plan,
-            libraries=source.libraries,
-            stored=stored,
-            install=self.request.install,
-            dropped=self.request.dropped,
+        return tuple(
+            Core(
+                wheel=one.wheel,
+                name=one.name,
+                package=one.package,
+                machine=one.machine,
+                source=self.origin or SourceFile(path=one.wheel.path.name, sha256=one.digest),
+                build_id=build_id,
+                interface_hash=contents.interface_hash,
+                pack_plan=contents.plan,
+                libraries=one.libraries,
+                stored=stored,
+                install=self.request.install,
+                dropped=self.request.dropped,
+            )
+            for one in sources
         )
 
     def _report(

@@ -1,4 +1,4 @@
-"""Images of a release as its packs store them: zstd frames where a pack gets smaller.
+"""Images of a release as its packs store them: zstd frames if a pack gets smaller.
 
 In: the containers of all cores, and a level. Out: `StoredImages`, with the new form of each image
 that gets one, and the reasons why the others keep the vendor's bytes.

@@ -245,7 +245,7 @@ def errors_named(library: SplittableLibrary) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Packing:
-    """Packing of a stripped library, whose file goes bit by bit meanwhile.
+    """Packing of a stripped library, whose file is freed piece by piece meanwhile.
 
     Attributes:
         readers: jobs that read the file, too.
@@ -341,9 +341,7 @@ def unmoved_images(name: str, containers: tuple[RegisteredContainer, ...]) -> It
         if registered.obstacle:
             by_obstacle[registered.obstacle].append(registered)
     for why, group in sorted(by_obstacle.items()):
-        entries = [entry for registered in group for entry in registered.entries]
-        size = sum(entry.size for entry in entries)
-        yield UnmovedCode(name=name, images=len(entries), size=size, why=why)
+        yield _unmoved_code(name, [entry.size for one in group for entry in one.entries], why)
 
 
 def unregistered_images(name: str, path: Path) -> Iterator[UnmovedCode]:
@@ -357,7 +355,7 @@ def unregistered_images(name: str, path: Path) -> Iterator[UnmovedCode]:
         if unit.images and unit.place is Place.OUTSIDE:
             by_section[unit.section].append(unit)
     for section, units in by_section.items():
-        yield _unmoved_code(name, units, _UNREGISTERED.format(section=section))
+        yield _unmoved_code(name, _image_sizes(units), _UNREGISTERED.format(section=section))
 
 
 def unsplit_images(name: str, path: Path, form: Form, why: str) -> Iterator[UnmovedCode]:
@@ -375,14 +373,12 @@ def unsplit_images(name: str, path: Path, form: Form, why: str) -> Iterator[Unmo
         return
     if units:
         # A file without images isn't worth a line of the report.
-        yield _unmoved_code(name, units, _UNSPLIT.get(form, why))
+        yield _unmoved_code(name, _image_sizes(units), _UNSPLIT.get(form, why))
 
 
-def _unmoved_code(name: str, units: list[Unit], why: str) -> UnmovedCode:
-    images = [image for unit in units for image in unit.images]
-    return UnmovedCode(
-        name=name,
-        images=len(images),
-        size=sum(image.file_bytes for image in images),
-        why=why,
-    )
+def _image_sizes(units: list[Unit]) -> list[int]:
+    return [image.file_bytes for unit in units for image in unit.images]
+
+
+def _unmoved_code(name: str, sizes: list[int], why: str) -> UnmovedCode:
+    return UnmovedCode(name=name, images=len(sizes), size=sum(sizes), why=why)

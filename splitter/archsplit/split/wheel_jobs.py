@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from archsplit.wheels.zip_writer import ParallelDeflater
 
 _MANY_WORKERS, _MANY_CORES = 4, 8
-"""Wheels written at a time, on a machine where two would leave most cores idle."""
+"""Wheels written at a time, on a machine on which two would leave most cores idle."""
 
 
 @contextmanager
 def wheel_workers() -> Iterator[ThreadPool]:
     """Yield a pool of two or four threads; after an error its waiting jobs are dropped."""
-    # Each pack is unpacked beside the others, so more workers take more space.
+    # Packs are unpacked at the same time, so more workers take more space.
     with ThreadPool(_MANY_WORKERS if available_cores() >= _MANY_CORES else 2) as workers:
         try:
             yield workers
