@@ -509,7 +509,7 @@ class ContainerSearch:
     unreadable: list[int] = field(default_factory=list)
 
     def search_data_sections(self, elf: Elf) -> Iterator[Unit]:
-        """Yield the units in the data sections of a host file, not in its fatbin sections."""
+        """Yield the units in the other data sections of a host file."""
         for section in elf.sections():
             if _may_hold_data(section):
                 content = elf.content(section)
