@@ -333,11 +333,11 @@ def build(
         RecipeError: the recipe is wrong; the message lists every fault.
         ArchsplitError: that, or a step failed; ``out`` is as it was.
     """
-    from archsplit.recipe.load import apply_policy_to_prebuilt, load
+    from archsplit.recipe.load import load
     from archsplit.recipe.prebuilt import SplitRecipe
+    from archsplit.recipe.single_build import apply_policy_to_prebuilt
 
-    known = load(Path(recipe))
-    effects = _effects(jobs=jobs)
+    known, effects = load(Path(recipe)), _effects(jobs=jobs)
     # The same file name, two kinds of recipes: `[source]` instead of sources to compile.
     if isinstance(known, SplitRecipe):
         from archsplit.split.from_recipe import split_by_recipe

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.build.compile import Compiler, ObjectPlan
+from archsplit.build.compile import ObjectPlan, ObjectPlanner
 from archsplit.build.context import BuildContext, identify, open_digests
 from archsplit.cache import file_digests
 from archsplit.errors import OutputError, RecipeError, StepError, ToolFailedError
@@ -62,7 +62,7 @@ class Bench:
 
     def plan(self, site: BuildContext | None = None) -> ObjectPlan:
         site = site or self.site()
-        return Compiler(context=site, runner=SubprocessRunner()).plan(
+        return ObjectPlanner(context=site, runner=SubprocessRunner()).plan(
             site.recipe.targets.all, jobs=2
         )
 

@@ -46,7 +46,7 @@ def test_recipe_may_have_only_a_wheel(tmp_path: Path) -> None:
     assert isinstance(recipe, SplitRecipe)
     assert recipe.product == PurePosixPath("dist/a-1-py3-none-any.whl")
     assert (recipe.split.by, recipe.install.mode, recipe.targets) == ("capability", "core", None)
-    assert not recipe.makes_library
+    assert not recipe.splits_library
 
 
 def test_all_keys_are_read(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_library_has_a_project_and_may_have_python_files(tmp_path: Path) -> No
     recipe = load(laid_out(tmp_path, LIBRARY, *files))
     assert isinstance(recipe, SplitRecipe)
     assert recipe.project is not None
-    assert recipe.makes_library
+    assert recipe.splits_library
     assert recipe.project.license_files == (PurePosixPath("LICENSE"),)
     assert recipe.python is None
     recipe = load(laid_out(tmp_path, f"{LIBRARY}[python]\n"))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import RecipeError, UsageError
-from archsplit.recipe.load import apply_policy_to_prebuilt, load
+from archsplit.recipe.load import load
 from archsplit.recipe.prebuilt import SplitRecipe
+from archsplit.recipe.single_build import apply_policy_to_prebuilt
 
 if TYPE_CHECKING:
     from pathlib import Path

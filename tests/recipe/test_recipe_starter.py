@@ -50,7 +50,7 @@ def tree(folder: Path, files: dict[str, str]) -> Path:
 @pytest.fixture(autouse=True)
 def no_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe can be written on a machine without a toolkit."""
-    monkeypatch.setattr("archsplit.build.context.find_toolkit", lambda *_: ())
+    monkeypatch.setattr("archsplit.build.context.probe_nvcc", lambda *_: ())
 
 
 def test_project_with_a_build_system_keeps_its_build(

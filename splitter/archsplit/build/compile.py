@@ -3,7 +3,7 @@
 In: the sources of a recipe, the targets, and the object cache. Out: an `ObjectPlan` with the steps
 that are left to run. For each source nvcc prints its commands (``--dryrun``), and the host's
 compiler lists the included files; nothing is compiled here. Sources whose objects are in the cache
-need no step: `Compiler` puts the objects into the build's folder.
+need no step: `ObjectPlanner` puts the objects into the build's folder.
 
 The sources are compiled with ``-fvisibility=hidden``: only marked functions can be exported. A
 missing mark would be an error only after the link of all targets. So the object of each source is
@@ -96,18 +96,18 @@ class ObjectPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiler:
+class ObjectPlanner:
     """Planner of a recipe's objects.
 
     Attributes:
-        units: the cache of objects; None to compile every source.
+        cache: objects of earlier builds; None to compile every source.
         keeps_text: True to use the preprocessed text of the planning; False to leave that step to
             the graph, because a text of megabytes would have to be moved.
     """
 
     context: BuildContext
     runner: Runner
-    units: ObjectCache | None = None
+    cache: ObjectCache | None = None
     keeps_text: bool = True
     # Sources of a recipe include the same headers.
     _includes: ReadIncludes = field(default_factory=dict)
@@ -156,32 +156,27 @@ class Compiler:
     def _passes(self, targets: Sequence[Target]) -> Iterator[CompilePass]:
         # One pass over all targets of the release, also of those that are not built now, keeps
         # __CUDA_ARCH_LIST__ the same: CUB puts it into the names of its namespaces.
-        for number, source in enumerate(self.context.recipe.source.files):
+        recipe = self.context.recipe
+        for number, source in enumerate(recipe.source.files):
             name = f"{number:03}-{source.stem}"
-            if self.context.recipe.compile.host_pass == "once":
-                release = self.context.recipe.release
-                yield CompilePass(
-                    source=source, folder=name, release=release, targets=tuple(targets)
-                )
-            else:
-                # Without a common host pass each target has commands of its own.
-                for target in targets:
-                    folder = f"{name}-{target}"
-                    yield CompilePass(
-                        source=source, folder=folder, release=(target,), targets=(target,)
-                    )
+            passes = {name: (recipe.release, tuple(targets))}
+            # Without a common host pass each target has commands of its own.
+            if recipe.compile.host_pass != "once":
+                passes = {f"{name}-{target}": ((target,), (target,)) for target in targets}
+            for folder, (release, own) in passes.items():
+                yield CompilePass(source=source, folder=folder, release=release, targets=own)
 
     def _restore(self, one: CompilePass) -> CompilePass:
         """Restore the cached objects of a pass; return the pass with them."""
         folder = self.context.folder / one.folder
         folder.mkdir()
-        if self.units is None:
+        if self.cache is None:
             return one
         # A fixed folder: the private one has another name in each build, and would change the key.
         argv = (*self._dryrun(one, _ANY_FOLDER), str(self.context.host.objcopy))
         name = self._unit_name(one)
-        request = self.units.request(argv, nvcc=self.context.toolkit.nvcc, unit=name)
-        hit = self.units.restore(request, [*map(str, one.targets)], folder)
+        request = self.cache.request(argv, nvcc=self.context.toolkit.nvcc, unit=name)
+        hit = self.cache.restore(request, [*map(str, one.targets)], folder)
         return replace(one, cached=hit, request=request)
 
     def _unit_name(self, one: CompilePass) -> str:

@@ -189,18 +189,14 @@ def _lines(context: BuildContext, version: str) -> Iterator[str]:
         yield from _device_link_lines(context)
     for library in context.cuda_libraries:
         yield f"{library.soname} {library.requirement}"
-    yield from _recipe_lines(context.recipe)
+    for path in context.recipe.input_files:
+        yield f"{path} {sha256(context.recipe.root / path)}"
     # A release of some targets has another core than the whole release has.
     if not context.recipe.applied and context.recipe.targets.all != context.recipe.release:
         yield f"release of {' '.join(map(str, context.recipe.targets.all))}"
     # A policy changes the version, and so the pins between the wheels.
     if context.recipe.applied:
         yield f"policy {context.recipe.applied} {context.recipe.project.version}"
-
-
-def _recipe_lines(recipe: Recipe) -> Iterator[str]:
-    for path in recipe.input_files:
-        yield f"{path} {sha256(recipe.root / path)}"
 
 
 def _toolkit_lines(context: BuildContext) -> Iterator[str]:
@@ -245,12 +241,15 @@ def open_digests(environment: Mapping[str, str]) -> FileDigests:
     return digests
 
 
-def find_toolkit(effects: Effects, explicit: Path | None) -> tuple[ToolkitProbe, ...]:
+def probe_nvcc(effects: Effects, explicit: Path | None) -> tuple[ToolkitProbe, ...]:
     """Search nvcc; return each place with its result."""
-    places = nvcc_candidates(
+    return probe_toolkits(_places(explicit, effects), effects.runner)
+
+
+def _places(explicit: Path | None, effects: Effects) -> tuple[NvccCandidate, ...]:
+    return nvcc_candidates(
         explicit=explicit, environment=effects.environment, site_folders=effects.site_folders
     )
-    return probe_toolkits(places, effects.runner)
 
 
 def find_recipe_toolkits(
@@ -266,22 +265,11 @@ def find_recipe_toolkits(
         ToolNotFoundError: no toolkit of a major was found.
         TargetError: no toolkit can compile for a target of the recipe.
     """
-    candidates = _candidates(nvcc, effects)
+    named = tuple(candidate for path in nvcc for candidate in _places(path, effects))
+    candidates = named or (*_places(None, effects), *installed_toolkits(_INSTALLED))
     toolkits = find_major_toolkits(recipe.cuda.majors, candidates, effects.runner)
     _check_all_targets(recipe, toolkits)
     return toolkits
-
-
-def _candidates(nvcc: Sequence[Path], effects: Effects) -> tuple[NvccCandidate, ...]:
-    explicit = [candidate for path in nvcc for candidate in _places(path, effects)]
-    found = explicit or [*_places(None, effects), *installed_toolkits(_INSTALLED)]
-    return tuple(found)
-
-
-def _places(path: Path | None, effects: Effects) -> Iterator[NvccCandidate]:
-    # What the caller names needs no other place to be searched.
-    folders = effects.site_folders if path is None else ()
-    yield from nvcc_candidates(explicit=path, environment=effects.environment, site_folders=folders)
 
 
 def _check_all_targets(recipe: Recipe, toolkits: Mapping[int, Toolkit]) -> None:

@@ -11,7 +11,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.build.context import find_toolkit
+from archsplit.build.context import probe_nvcc
 from archsplit.build.provenance import STATIC_DEVICE_RUNTIME, STATIC_RUNTIME
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.machine_facts import PROGRAM_GROUP
@@ -153,7 +153,7 @@ def build_tools(effects: Effects, nvcc: Path | None) -> tuple[ToolFile, ...]:
     Raises:
         ToolNotFoundError: a toolkit or host compiler, or a part of it, is missing.
     """
-    toolkit = choose_toolkit(find_toolkit(effects, nvcc))
+    toolkit = choose_toolkit(probe_nvcc(effects, nvcc))
     host = find_host_tools(effects.environment, effects.runner)
     digests = FileDigests(cache_folder(effects.environment) / "digests")
     digests.load(PROGRAM_GROUP)

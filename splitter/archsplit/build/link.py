@@ -47,7 +47,7 @@ _ROW = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Libraries:
+class LibraryPlan:
     """Plan for the libraries.
 
     Attributes:
@@ -62,13 +62,13 @@ class Libraries:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Linker:
+class LibraryPlanner:
     """Planner of the libraries of a build; each belongs to the core of ``identity``."""
 
     context: BuildContext
     identity: Identity
 
-    def plan(self, objects: Mapping[Target, tuple[Path, ...]]) -> Libraries:
+    def plan(self, objects: Mapping[Target, tuple[Path, ...]]) -> LibraryPlan:
         """Plan one shared library per target; only the recipe's symbols are visible in it."""
         exports = self.context.folder / "exports.map"
         texts = {exports: self._version_script()}
@@ -81,7 +81,7 @@ class Linker:
             texts[note] = _note_source(descriptor)
             files[target] = self.context.folder / f"{target}-{self.context.recipe.link.library}"
             steps += self._link(target, note, paths, exports, files[target])
-        return Libraries(steps=tuple(steps), texts=texts, files=files)
+        return LibraryPlan(steps=tuple(steps), texts=texts, files=files)
 
     def _version_script(self) -> str:
         symbols = "".join(f"    {symbol};\n" for symbol in self.context.recipe.interface.symbols)
@@ -221,7 +221,7 @@ def _note_source(descriptor: Descriptor) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceLinks:
+class DeviceLinkPlan:
     """Plan for the device links.
 
     Attributes:
@@ -236,13 +236,13 @@ class DeviceLinks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceLinker:
+class DeviceLinkPlanner:
     """Planner of the device links of a build."""
 
     context: BuildContext
     runner: Runner
 
-    def plan(self, objects: Mapping[Target, tuple[Path, ...]], *, jobs: int) -> DeviceLinks:
+    def plan(self, objects: Mapping[Target, tuple[Path, ...]], *, jobs: int) -> DeviceLinkPlan:
         """Plan a device link for each target with relocatable objects, ``jobs`` at a time.
 
         Raises:
@@ -261,7 +261,7 @@ class DeviceLinker:
             steps += self._steps(link)
             files[link.target] = (link.object, *((runtime,) if link in machine_code else ()))
         warnings = dict.fromkeys(line for link in links for line in link.transcript.diagnostics)
-        return DeviceLinks(steps=tuple(steps), files=files, warnings=tuple(warnings))
+        return DeviceLinkPlan(steps=tuple(steps), files=files, warnings=tuple(warnings))
 
     def _link(self, target: Target, objects: tuple[Path, ...]) -> _Link:
         folder = self.context.folder / f"device-link-{target}"

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
-from archsplit.build.compile import Compiler
+from archsplit.build.compile import ObjectPlanner
 from archsplit.build.context import (
     BuildContext,
-    find_toolkit,
     identify,
     open_digests,
+    probe_nvcc,
 )
-from archsplit.build.link import DeviceLinker, Linker, check_link_libraries
+from archsplit.build.link import DeviceLinkPlanner, LibraryPlanner, check_link_libraries
 from archsplit.errors import TargetError, UsageError
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
 from archsplit.nvcc.toolkit import choose_toolkit, find_host_tools
@@ -108,7 +108,7 @@ def plan_build(
 
     Args:
         session: the cache that objects are restored from; None to compile all sources.
-        keeps_text: see `Compiler`; a farm's plan never does.
+        keeps_text: see `ObjectPlanner`; a farm's plan never does.
 
     Raises:
         ArchsplitError: the recipe, a tool or a target is not usable.
@@ -117,24 +117,24 @@ def plan_build(
         targets = select_targets(context.recipe, request.targets)
         identity = identify(context, version=__version__)
         root = context.recipe.root
-        units = None if session is None else session.open_objects(root, context.environment)
-        compiler = Compiler(
+        cache = None if session is None else session.open_objects(root, context.environment)
+        planner = ObjectPlanner(
             context=context,
             runner=effects.runner,
-            units=units,
+            cache=cache,
             keeps_text=keeps_text and effects.engine is None,
         )
         # Without plugins a core links none.
         if targets:
             check_link_libraries(context, effects.runner)
-        objects = compiler.plan(targets, jobs=effects.jobs)
-        linker = DeviceLinker(context=context, runner=effects.runner)
-        links = linker.plan(objects.relocatable, jobs=effects.jobs)
+        objects = planner.plan(targets, jobs=effects.jobs)
+        device_planner = DeviceLinkPlanner(context=context, runner=effects.runner)
+        links = device_planner.plan(objects.relocatable, jobs=effects.jobs)
         inputs = {
             target: (*files, *links.files.get(target, ()))
             for target, files in objects.files.items()
         }
-        libraries = Linker(context=context, identity=identity).plan(inputs)
+        libraries = LibraryPlanner(context=context, identity=identity).plan(inputs)
         dated = _date_warnings(request, effects, identity)
         yield BuildPlan(
             context=context,
@@ -174,7 +174,7 @@ def open_context(request: BuildRequest, effects: Effects) -> Iterator[BuildConte
         ArchsplitError: the recipe or a tool is not usable.
     """
     recipe = requested_recipe(request, effects)
-    tried = find_toolkit(effects, single_nvcc(request.nvcc))
+    tried = probe_nvcc(effects, single_nvcc(request.nvcc))
     toolkit = choose_toolkit(tried)
     if request.cuda_major is not None:
         _check_major(toolkit, request.cuda_major)

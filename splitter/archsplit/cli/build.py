@@ -211,7 +211,7 @@ def plan_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace) -> int:
 
 
 def _by_policy(recipe: SplitRecipe, arguments: argparse.Namespace) -> SplitRecipe:
-    from archsplit.recipe.load import apply_policy_to_prebuilt
+    from archsplit.recipe.single_build import apply_policy_to_prebuilt
 
     if arguments.policy is None:
         return recipe

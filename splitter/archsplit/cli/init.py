@@ -56,11 +56,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 def _known_targets(console: Console) -> Collection[Target]:
     """Return the targets of the toolkit here; empty without one, because writing needs none."""
-    from archsplit.build.context import find_toolkit
+    from archsplit.build.context import probe_nvcc
     from archsplit.nvcc.toolkit import choose_toolkit
 
     with options.effects(console, quiet=True) as effects:
-        attempts = find_toolkit(effects, None)
+        attempts = probe_nvcc(effects, None)
     try:
         return choose_toolkit(attempts).targets
     except ToolNotFoundError:

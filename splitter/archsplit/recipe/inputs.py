@@ -167,7 +167,7 @@ def find_unlisted_inputs(recipe: Recipe, listed: Iterable[Path], toolkit: Path) 
         recipe: the recipe, with its input files.
         listed: the files in the compiler's depfile, without system headers; relative to the
             recipe's folder.
-        toolkit: the toolkit's root folder, whose files are no inputs.
+        toolkit: the toolkit's root folder, whose files are not inputs.
     """
     input_files = frozenset(recipe.input_files)
     toolkit_folders = (toolkit, (toolkit / "include").resolve())

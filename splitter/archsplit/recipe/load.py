@@ -24,7 +24,7 @@ from archsplit.recipe.document import (
 )
 from archsplit.recipe.inputs import find_input_files, find_undeclared
 from archsplit.recipe.model import RECIPE_TABLES, Python, Recipe, Source
-from archsplit.recipe.policy import POLICY_TABLE, Policy
+from archsplit.recipe.policy import POLICY_TABLE
 from archsplit.recipe.prebuilt import (
     PREBUILT_TABLES,
     PrebuiltSource,
@@ -34,8 +34,8 @@ from archsplit.recipe.prebuilt import (
 from archsplit.recipe.single_build import (
     find_cuda_faults,
     find_policy_faults,
+    find_prebuilt_policy_faults,
     read_policies,
-    select_policy,
 )
 from archsplit.recipe.values import InvalidValue, check_package_name, matching_files
 from archsplit.system.fs import input_errors
@@ -54,8 +54,6 @@ GENERATED_NAMES = ("doctor.py", "_archsplit")
 
 _PACKAGE = ("python", "package")
 _FILES = ("python", "files")
-
-_DEFAULTS = Policy()
 
 _OPTIONAL = ("targets", "project", "python")
 """Tables of a prebuilt file's recipe that differ, if missing, from empty ones."""
@@ -151,16 +149,14 @@ def _complete(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
     """Replace patterns by files, and missing names by defaults, in valid tables."""
     # A table with faults is missing here.
     if project := tables.get("project"):
-        tables["project"] = replace(
-            project, license_files=list_matching_files(root, project.license_files)
-        )
+        tables["project"] = replace(project, license_files=_list_files(root, project.license_files))
     faults: list[RecipeFault] = []
     if source := tables.get("source"):
-        source = replace(source, files=list_matching_files(root, source.files))
+        source = replace(source, files=_list_files(root, source.files))
         tables["source"], faults = _complete_groups(source, root)
     return [
         *faults,
-        *complete_package(tables, root),
+        *_complete_package(tables, root),
         *_no_device_code(tables),
         *_undeclared(tables, root),
         *find_policy_faults(tables),
@@ -172,7 +168,7 @@ def _complete_groups(source: Source, root: Path) -> tuple[Source, list[RecipeFau
     """Replace the patterns of groups by the sources that they match."""
     groups, faults = [], []
     for index, group in enumerate(source.group):
-        files = list_matching_files(root, group.files)
+        files = _list_files(root, group.files)
         groups.append(replace(group, files=tuple(file for file in files if file in source.files)))
         # A pattern that matches only headers, or a source that nothing compiles.
         if not groups[-1].files:
@@ -207,7 +203,7 @@ def _no_device_code(tables: dict[str, Any]) -> Iterator[RecipeFault]:
         yield RecipeFault(path=("source", "files"), message="no source has device code", hint=hint)
 
 
-def complete_package(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
+def _complete_package(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
     """Set the import package's and library's missing names from the project's name."""
     project, python = tables.get("project"), tables.get("python")
     if not (project and python):
@@ -217,7 +213,7 @@ def complete_package(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
         package = python.package or check_package_name(project.name.replace("-", "_"))
     except InvalidValue as reason:
         return [RecipeFault(path=_PACKAGE, message=str(reason), hint="set python.package")]
-    files = list_matching_files(root / python.root, python.files)
+    files = _list_files(root / python.root, python.files)
     tables["python"] = replace(python, package=package, files=files)
     # Only here, because the default needs the name from another table.
     if (link := tables.get("link")) and not link.library:
@@ -225,9 +221,7 @@ def complete_package(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
     return list(_misplaced(tables["python"]))
 
 
-def list_matching_files(
-    root: Path, patterns: tuple[PurePosixPath, ...]
-) -> tuple[PurePosixPath, ...]:
+def _list_files(root: Path, patterns: tuple[PurePosixPath, ...]) -> tuple[PurePosixPath, ...]:
     """Return all files that match one of the patterns, sorted."""
     return tuple(sorted({file for pattern in patterns for file in matching_files(root, pattern)}))
 
@@ -252,59 +246,18 @@ def _misplaced(python: Python) -> Iterator[RecipeFault]:
         yield RecipeFault(path=_FILES, message=message, hint=hint)
 
 
-def find_prebuilt_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
-    """Return the faults of policies that a prebuilt file doesn't allow."""
-    yield from find_policy_faults(tables)
-    for name, policy in tables["policies"].items():
-        # Without both lists a policy would choose nothing.
-        if "targets" not in tables and policy.sass is None:
-            yield RecipeFault(
-                path=(POLICY_TABLE, name, "sass"),
-                message="is missing, and the recipe has no table of targets to take them from",
-                hint='write, for example, sass = ["sm_90"]',
-            )
-        if "project" not in tables and policy.version != _DEFAULTS.version:
-            yield RecipeFault(
-                path=(POLICY_TABLE, name, "version"),
-                message="is for libraries: a wheel has a version, which stays",
-                hint="change the version in the project that builds the wheel",
-            )
-
-
-def apply_policy_to_prebuilt(recipe: SplitRecipe, name: str, *, day: str) -> SplitRecipe:
-    """Return the recipe for the splits of one of its policies.
-
-    Args:
-        recipe: the recipe for releases.
-        name: the policy's name.
-        day: the date of the split, as YYYYMMDD.
-
-    Raises:
-        UsageError: the recipe has no such policy.
-    """
-    policy = select_policy(recipe, name)
-    # Without [targets] a release has the policy's targets: the fat wheel is not read here.
-    release = (*(policy.sass or ()), *policy.ptx) if recipe.targets is None else recipe.targets
-    project = recipe.project
-    if project is not None:
-        project = replace(project, version=policy.version_on(day, project.version))
-    return replace(
-        recipe, applied=name, project=project, targets=policy.targets(tuple(sorted(release)))
-    )
-
-
 def _split_recipe(
     document: RecipeDocument, tables: dict[str, Any], faults: list[RecipeFault]
 ) -> SplitRecipe:
     root = document.root
     faults += find_prebuilt_policy_faults(tables)
     faults += _find_contradictions(tables, document.content)
-    faults += complete_package(tables, root) if tables.get("python") else []
+    faults += _complete_package(tables, root) if tables.get("python") else []
     product, found = _find_product(tables.get("source"), root)
     raise_faults([*faults, *found], document)
     targets, project = tables.pop("targets", None), tables.pop("project", None)
     if project is not None:
-        project = replace(project, license_files=list_matching_files(root, project.license_files))
+        project = replace(project, license_files=_list_files(root, project.license_files))
     return SplitRecipe(
         root=root,
         file=PurePosixPath(document.file.name),

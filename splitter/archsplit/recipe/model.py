@@ -20,7 +20,7 @@ from packaging.licenses import canonicalize_license_expression
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from pydantic import AfterValidator, Field, PlainValidator, StrictBool, ValidationInfo, with_config
+from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, with_config
 
 from archsplit.errors import InputError, WheelError
 from archsplit.nvcc.dryrun import unusable_character
@@ -45,6 +45,7 @@ from archsplit.recipe.values import (
     Ptx,
     Sass,
     SymbolName,
+    TextValidator,
     Unique,
     matching_files,
 )
@@ -180,19 +181,13 @@ def _root(info: ValidationInfo) -> Path:
     return info.context
 
 
-Folder = Annotated[PurePosixPath, PlainValidator(_folder, json_schema_input_type=str)]
-FilePath = Annotated[PurePosixPath, PlainValidator(_file, json_schema_input_type=str)]
-TextFile = Annotated[PurePosixPath, PlainValidator(_text_file, json_schema_input_type=str)]
-IncludeFolder = Annotated[
-    PurePosixPath, PlainValidator(_include_folder, json_schema_input_type=str)
-]
-FilePattern = Annotated[PurePosixPath, PlainValidator(_pattern, json_schema_input_type=str)]
-SourcePattern = Annotated[
-    PurePosixPath, PlainValidator(_source_pattern, json_schema_input_type=str)
-]
-PythonPattern = Annotated[
-    PurePosixPath, PlainValidator(_python_pattern, json_schema_input_type=str)
-]
+Folder = Annotated[PurePosixPath, TextValidator(_folder)]
+FilePath = Annotated[PurePosixPath, TextValidator(_file)]
+TextFile = Annotated[PurePosixPath, TextValidator(_text_file)]
+IncludeFolder = Annotated[PurePosixPath, TextValidator(_include_folder)]
+FilePattern = Annotated[PurePosixPath, TextValidator(_pattern)]
+SourcePattern = Annotated[PurePosixPath, TextValidator(_source_pattern)]
+PythonPattern = Annotated[PurePosixPath, TextValidator(_python_pattern)]
 """A pattern relative to the field ``root`` of its table."""
 
 _SUMMARY_LIMIT = 512

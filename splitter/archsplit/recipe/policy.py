@@ -15,11 +15,19 @@ from string import Formatter
 from typing import Annotated
 
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, PlainValidator, TypeAdapter, with_config
+from pydantic import AfterValidator, TypeAdapter, with_config
 
 from archsplit.arch.target import CodeKind, Target
 from archsplit.errors import UsageError
-from archsplit.recipe.values import TABLE_CONFIG, InvalidValue, Matching, Ptx, Sass, Unique
+from archsplit.recipe.values import (
+    TABLE_CONFIG,
+    InvalidValue,
+    Matching,
+    Ptx,
+    Sass,
+    TextValidator,
+    Unique,
+)
 from archsplit.system.units import parse_size, short_size
 
 __pure__ = True
@@ -58,7 +66,7 @@ def _size(value: object) -> int:
 
 
 VersionTemplate = Annotated[str, AfterValidator(_template)]
-SizeText = Annotated[int, PlainValidator(_size, json_schema_input_type=str)]
+SizeText = Annotated[int, TextValidator(_size)]
 
 
 @with_config(TABLE_CONFIG)

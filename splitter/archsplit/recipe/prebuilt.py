@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, PlainValidator, StrictBool, with_config
+from pydantic import AfterValidator, StrictBool, with_config
 
 from archsplit.recipe.model import Project, ProjectName, Python, Targets, parse_file_pattern
-from archsplit.recipe.values import TABLE_CONFIG, DroppedExtra, InvalidValue, Unique
+from archsplit.recipe.values import TABLE_CONFIG, DroppedExtra, InvalidValue, TextValidator, Unique
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def _command(text: str) -> str:
     return text
 
 
-ProductPattern = Annotated[str, PlainValidator(_product, json_schema_input_type=str)]
+ProductPattern = Annotated[str, TextValidator(_product)]
 BuildCommand = Annotated[str, AfterValidator(_command)]
 
 
@@ -176,7 +176,7 @@ class SplitRecipe:
         return bool(self.source.build) if self.split.release is None else self.split.release
 
     @property
-    def makes_library(self) -> bool:
+    def splits_library(self) -> bool:
         """True if a library is split, False for a wheel."""
         return bool(self.source.library)
 

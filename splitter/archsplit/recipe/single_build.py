@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from archsplit.errors import UsageError
 from archsplit.recipe.document import RecipeFault, translate_faults
-from archsplit.recipe.policy import POLICIES, POLICY_TABLE, find_version_fault
+from archsplit.recipe.policy import POLICIES, POLICY_TABLE, Policy, find_version_fault
 from archsplit.wheels.filename import CUDA_IN_NAME
 
 if TYPE_CHECKING:
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Target
     from archsplit.recipe.model import Recipe, Targets
-    from archsplit.recipe.policy import Policy
     from archsplit.recipe.prebuilt import SplitRecipe
 
 __pure__ = True
+
+_DEFAULTS = Policy()
 
 
 def read_policies(content: object) -> tuple[dict[str, Policy], list[RecipeFault]]:
@@ -51,6 +52,25 @@ def find_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
             yield RecipeFault(path=(POLICY_TABLE, name, "version"), message=message, hint=hint)
 
 
+def find_prebuilt_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
+    """Return the faults of policies that a prebuilt file doesn't allow."""
+    yield from find_policy_faults(tables)
+    for name, policy in tables["policies"].items():
+        # Without both lists a policy would choose nothing.
+        if "targets" not in tables and policy.sass is None:
+            yield RecipeFault(
+                path=(POLICY_TABLE, name, "sass"),
+                message="is missing, and the recipe has no table of targets to take them from",
+                hint='write, for example, sass = ["sm_90"]',
+            )
+        if "project" not in tables and policy.version != _DEFAULTS.version:
+            yield RecipeFault(
+                path=(POLICY_TABLE, name, "version"),
+                message="is for libraries: a wheel has a version, which stays",
+                hint="change the version in the project that builds the wheel",
+            )
+
+
 def apply_policy(recipe: Recipe, name: str, *, day: str) -> Recipe:
     """Return the recipe for the builds of one of its policies.
 
@@ -71,6 +91,28 @@ def apply_policy(recipe: Recipe, name: str, *, day: str) -> Recipe:
         applied=name,
         project=replace(recipe.project, version=version),
         targets=kept.targets,
+    )
+
+
+def apply_policy_to_prebuilt(recipe: SplitRecipe, name: str, *, day: str) -> SplitRecipe:
+    """Return the recipe for the splits of one of its policies.
+
+    Args:
+        recipe: the recipe for releases.
+        name: the policy's name.
+        day: the date of the split, as YYYYMMDD.
+
+    Raises:
+        UsageError: the recipe has no such policy.
+    """
+    policy = select_policy(recipe, name)
+    # Without [targets] a release has the policy's targets: the fat wheel is not read here.
+    release = (*(policy.sass or ()), *policy.ptx) if recipe.targets is None else recipe.targets
+    project = recipe.project
+    if project is not None:
+        project = replace(project, version=policy.version_on(day, project.version))
+    return replace(
+        recipe, applied=name, project=project, targets=policy.targets(tuple(sorted(release)))
     )
 
 
@@ -123,7 +165,7 @@ def check_cuda_major(recipe: Recipe, major: int | None) -> None:
     """Refuse a major that a recipe lacks, and a recipe whose major is not chosen.
 
     Raises:
-        UsageError: they don't fit.
+        UsageError: the recipe lacks the major, or makes several releases and none is chosen.
     """
     majors = ", ".join(map(str, recipe.cuda.majors))
     if major is None and recipe.cuda.majors:

@@ -62,7 +62,7 @@ _OF_SOURCES = """\
 name = {name}
 version = {version}
 summary = "{fill_in}"
-license = "{license}" # {fill_in}: an SPDX expression
+license = "LicenseRef-Unknown" # {fill_in}: an SPDX expression
 license-files = {license_files}
 
 [source]
@@ -151,7 +151,6 @@ def _of_sources(root: Path, name: str, version: str, targets: tuple[Target, ...]
         fill_in=FILL_IN,
         name=json.dumps(name),
         version=json.dumps(version),
-        license="LicenseRef-Unknown",
         license_files=json.dumps(sorted(_licenses(files)) or ["LICENSE"]),
         files=_listed(sources),
         include=json.dumps(sorted({str(path.parent) for path in headers})),

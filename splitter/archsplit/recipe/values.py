@@ -36,10 +36,13 @@ __pure__ = True
 TABLE_CONFIG = ConfigDict(extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
 """Configuration of pydantic for a table of a recipe."""
 
+TextValidator = partial(PlainValidator, json_schema_input_type=str)
+"""Validator of a value that is text in the file, and another type in the record."""
+
 _Item = TypeVar("_Item")
 
 
-class InvalidValue(ValueError):  # noqa: N818 (it never leaves this package: it becomes a Fault)
+class InvalidValue(ValueError):  # noqa: N818 (it never leaves this package: it becomes a `RecipeFault`)
     """A value is invalid for its key.
 
     Attributes:
@@ -166,10 +169,8 @@ ProvidedLibrary = Annotated[
 SymbolName = Annotated[str, Matching(r"[A-Za-z_]\w*", "a C identifier")]
 PackageName = Annotated[str, AfterValidator(check_package_name)]
 DroppedExtra = Annotated[str, Matching(DROPPED_EXTRA.pattern, "the extra of a pack, such as cc70")]
-Sass = Annotated[
-    Target, PlainValidator(partial(_target, CodeKind.SASS), json_schema_input_type=str)
-]
-Ptx = Annotated[Target, PlainValidator(partial(_target, CodeKind.PTX), json_schema_input_type=str)]
+Sass = Annotated[Target, TextValidator(partial(_target, CodeKind.SASS))]
+Ptx = Annotated[Target, TextValidator(partial(_target, CodeKind.PTX))]
 Unique = Annotated[
     tuple[_Item, ...], AfterValidator(_unique), Field(json_schema_extra={"uniqueItems": True})
 ]

@@ -106,7 +106,7 @@ def _split_product(recipe: SplitRecipe, request: SplitRequest, effects: Effects)
 
 def _note_missing_targets(recipe: SplitRecipe, request: SplitRequest, effects: Effects) -> None:
     """Note the targets that the recipe's command has not compiled for."""
-    if recipe.product is not None or recipe.makes_library or not request.targets:
+    if recipe.product is not None or recipe.splits_library or not request.targets:
         return
     with temporary_dir() as folder:
         containers, _ = _wheel_containers(request.source, folder)
@@ -131,7 +131,7 @@ def _names(targets: Iterable[Target]) -> str:
 
 def _keep_product(recipe: SplitRecipe, product: Path, out: Path) -> None:
     """Keep a wheel that the recipe's command has built: a build may take hours."""
-    if recipe.product is None and not recipe.makes_library:
+    if recipe.product is None and not recipe.splits_library:
         copy_into(product, out / FAT_FOLDER)
 
 
@@ -248,7 +248,7 @@ def plan_split(recipe: SplitRecipe, targets: tuple[Target, ...] | None = None) -
     return (
         plan
         if recipe.product is None
-        else _with_packs(plan, request, is_wheel=not recipe.makes_library)
+        else _with_packs(plan, request, is_wheel=not recipe.splits_library)
     )
 
 
