@@ -300,7 +300,7 @@ def test_unremovable_temporary_folder_keeps_its_marker(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)
         with fs.temporary_dir(tmp_path) as folder:
-            (folder / "busy").write_text("x")
+            (folder / "busy").mkdir()  # a folder with files only is removed without `shutil`
     assert set(os.listdir(tmp_path)) == {folder.name, folder.stem}
     with fs.temporary_dir(tmp_path):
         assert not folder.exists()

@@ -167,20 +167,12 @@ SETTINGS_TABLE = (
         _seconds,
     ),
     Setting("remote", "addresses of remote stores, separated by spaces", _addresses, secret=True),
-    Setting(
-        "remote-mode",
-        "`on`, or `read-only`: never upload",
-        _one_of("on", "read-only"),
-    ),
+    Setting("remote-mode", "`on`, or `read-only`: never upload", _one_of("on", "read-only")),
     Setting("remote-seconds", "time limit for remote stores in one process", _seconds),
 )
 
 
-def resolve_settings(
-    environment: Mapping[str, str],
-    *,
-    mode: str | None = None,
-) -> Settings:
+def resolve_settings(environment: Mapping[str, str], *, mode: str | None = None) -> Settings:
     """Return the settings of the environment, else of the file, else the defaults.
 
     Args:

@@ -55,10 +55,7 @@ class GrpcRemote:
         self._instance = parts.path.strip("/")
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         host = parts.netloc if parts.port else f"{parts.netloc}:443"
-        options = [
-            ("grpc.max_receive_message_length", _MOST_MESSAGE),
-            ("grpc.enable_retries", 0),
-        ]
+        options = [("grpc.max_receive_message_length", _MOST_MESSAGE), ("grpc.enable_retries", 0)]
         # Neither of them connects before the first call.
         self._channel = (
             grpc.secure_channel(host, grpc.ssl_channel_credentials(), options=options)

@@ -17,7 +17,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
     Buffer: TypeAlias = bytes | memoryview
 
@@ -64,9 +64,8 @@ def seal(content: bytes) -> bytes:
     if len(content) < _LARGE:
         packed = zlib.compress(content, _LEVEL)
     else:
-        from archsplit.formats.zstd import zstd
-
-        packed = zstd.compress(content, _LEVEL)
+        compressor = _zstandard().ZstdCompressor(_LEVEL)
+        packed = compressor.compress(content, compressor.FLUSH_FRAME)
         if len(content) > most_unpacked(len(packed)):
             packed = zlib.compress(content, 0)
     return encode_result(packed)
@@ -109,16 +108,35 @@ def unseal(blob: bytes) -> bytes:
 
 
 def _unpack_frame(packed: memoryview) -> bytes:
-    from archsplit.formats.zstd import zstd
-
+    zstd = _zstandard()
     reader = zstd.ZstdDecompressor()
     try:
-        content = reader.decompress(packed, most_unpacked(len(packed)) + 1)
+        content: bytes = reader.decompress(packed, most_unpacked(len(packed)) + 1)
     except (zstd.ZstdError, MemoryError):
         raise DamagedError(_BAD_DATA) from None
     if not reader.eof:
         raise DamagedError(_BAD_DATA)
     return content
+
+
+def _zstandard() -> Any:  # noqa: ANN401 - two modules
+    """Return libzstd's C module without its package, whose enums take 5 ms to define."""
+    if sys.version_info >= (3, 14):
+        return __import__("_zstd")
+    name = "backports.zstd._zstd"
+    if name not in sys.modules:
+        from _frozen_importlib import module_from_spec
+        from _frozen_importlib_external import PathFinder
+
+        folders = [f"{folder}/zstd" for folder in __import__("backports").__path__]
+        spec = PathFinder.find_spec(name, folders)
+        if spec is None or spec.loader is None:
+            return __import__("backports.zstd").zstd
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        # The package, if it is imported later, has the same module.
+        sys.modules.setdefault(name, module)
+    return sys.modules[name]
 
 
 def _unpack_zlib(packed: memoryview) -> bytes:
@@ -257,8 +275,8 @@ def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
 
 
 def sha256_digest(content: Buffer) -> bytes:
-    """Return the SHA-256 of a content; a small one needs no OpenSSL."""
-    if memoryview(content).nbytes > _SMALL:
+    """Return the SHA-256 of a content; a small one needs no OpenSSL, which is quicker."""
+    if "hashlib" in sys.modules or memoryview(content).nbytes > _SMALL:
         from hashlib import sha256
 
         return sha256(content).digest()

@@ -225,10 +225,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _compile(
-    arguments: _Options,
-    nvcc: str,
-    command: CommandLine,
-    keys: tuple[str, str] = ("", ""),
+    arguments: _Options, nvcc: str, command: CommandLine, keys: tuple[str, str] = ("", "")
 ) -> int:
     """Carry out a command line of nvcc, and return its exit code.
 

@@ -148,10 +148,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _publish(
-    publisher: Publisher,
-    release: UploadRelease,
-    arguments: argparse.Namespace,
-    console: Console,
+    publisher: Publisher, release: UploadRelease, arguments: argparse.Namespace, console: Console
 ) -> Publication:
     try:
         return publisher.publish(
@@ -231,10 +228,7 @@ def run_gather(arguments: argparse.Namespace, console: Console) -> int:
     for folder in arguments.folders:
         check_folder(folder)
     report = gather(
-        arguments.folders,
-        out=arguments.out,
-        without=arguments.without,
-        partial=arguments.partial,
+        arguments.folders, out=arguments.out, without=arguments.without, partial=arguments.partial
     )
     if arguments.json:
         options.show(report.as_json(), end="")

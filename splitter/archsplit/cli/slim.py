@@ -141,8 +141,7 @@ def _check(arguments: argparse.Namespace) -> None:
     is_site = arguments.file is None
     if not is_site and (arguments.undo or arguments.commit):
         raise UsageError(
-            "--undo and --commit are for environments",
-            hint="name --site-packages, and no file",
+            "--undo and --commit are for environments", hint="name --site-packages, and no file"
         )
     if not is_site and arguments.site_packages and not arguments.try_load:
         raise UsageError(

@@ -54,10 +54,7 @@ VERBS: Mapping[str, str] = {
     name: text for group in VERB_GROUPS.values() for name, text in group.items()
 }
 """All verbs, each a module of this package, with their descriptions."""
-SHARED_MODULES: Mapping[str, str] = {
-    "gather": "publish:add_gather",
-    "join": "split:add_join",
-}
+SHARED_MODULES: Mapping[str, str] = {"gather": "publish:add_gather", "join": "split:add_join"}
 """Module and function of the verbs that share a module with others of their kind."""
 
 

@@ -82,12 +82,7 @@ class CacheSession:
         return self._tools
 
     def begin(
-        self,
-        graph: Graph,
-        *,
-        cwd: Path,
-        private: Path,
-        prefixes: PrefixMap = NO_PREFIXES,
+        self, graph: Graph, *, cwd: Path, private: Path, prefixes: PrefixMap = NO_PREFIXES
     ) -> tuple[Graph, StepCache]:
         """Return the graph to run, and the cache of its steps.
 
@@ -189,11 +184,7 @@ class CacheSession:
 
 @contextlib.contextmanager
 def open_build_session(
-    settings: Settings | None,
-    *,
-    runner: Runner,
-    progress: ProgressSink,
-    explain: bool,
+    settings: Settings | None, *, runner: Runner, progress: ProgressSink, explain: bool
 ) -> Iterator[CacheSession | None]:
     """Open the cache for one build; yield None without settings."""
     if settings is None:

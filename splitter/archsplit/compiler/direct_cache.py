@@ -17,18 +17,13 @@ time. Of a hit, the wrapper saves a direct record, by which `direct_hit` finds i
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key, key_differences
 from archsplit.cache.stats import LOCAL_TIER, WHOLE_STEP
-from archsplit.compiler.file_resolver import (
-    VARIABLE_PREFIX,
-    FileResolver,
-    join_continued_lines,
-)
+from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver, join_continued_lines
 from archsplit.compiler.keys import DEPFILE_FLAG, line_info_flag
 from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.prefix_map import NO_PREFIXES
@@ -37,6 +32,7 @@ from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.nvcc.preprocessed import included_files
 from archsplit.nvcc.variables import EPOCH
+from archsplit.system.env import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -55,10 +51,7 @@ WHOLE = ("",)
 
 
 def miss_reasons(
-    cache: Cache,
-    request: CompileRequest,
-    rows: Sequence[ManifestRow],
-    resolver: FileResolver,
+    cache: Cache, request: CompileRequest, rows: Sequence[ManifestRow], resolver: FileResolver
 ) -> tuple[str, ...]:
     """Return the differences from the nearest earlier compilation, a line each."""
     if rows:
@@ -224,25 +217,25 @@ class DirectCache:
         # Imported late: the first tools don't wait for its patterns.
         from archsplit.compiler.include_scan import describe_reads  # noqa: PLC0415
 
-        texts = {path: path.read_bytes() for path in done.texts}
+        found = {path: scans.preprocessed_file(path) for path in done.texts}
         # `.incbin` reads a file that no include marker names.
-        found = {path: scans.preprocessed(text) for path, text in texts.items()}
-        if any(scan.reads_files for scan in found.values()) or not (texts or done.host_depfiles):
+        if any(scan.reads_files for scan in found.values()) or not (found or done.host_depfiles):
             return
         # A file may have changed since the lookup, before the compiler read it.
         self._cache.digests.recheck()
         self._tools.replies.recheck()
         markers = {path: scan.markers for path, scan in found.items()}
-        reads = self._observe_reads(done, texts, markers)
+        dated = [path for path in found if found[path].may_have_time or found[path].has_timestamp]
+        reads = self._observe_reads(done, dated, markers)
         includes = self._include_folders(done)
         resolver = self._file_resolver(includes)
         read = describe_reads(reads, resolver, scans) if reads and includes else None
         if reads is None or read is None:
             return
         prefixes = self._request.prefixes
-        if prefixes.isolated and not self._has_no_isolated(done, texts, reads):
+        if prefixes.isolated and not self._has_no_isolated(done, reads):
             return
-        self.base_reason = self._base_dependency(done, texts, read) if prefixes.bases else ""
+        self.base_reason = self._base_dependency(done, read) if prefixes.bases else ""
         if not self.base_reason:
             self._store_entries(done, markers, read)
 
@@ -263,9 +256,7 @@ class DirectCache:
             self._cache.add_manifest_row(key, row)
             self._cache.miss_log.add_components(self._request.subject, self._request.parts)
 
-    def _base_dependency(
-        self, done: CompletedCompile, texts: Mapping[Path, bytes], read: ManifestUpdate
-    ) -> str:
+    def _base_dependency(self, done: CompletedCompile, read: ManifestUpdate) -> str:
         """Return the reason why a result may depend on the name of a base; "" for none."""
         prefixes = self._request.prefixes
         if not self._has_only_gnu(done):
@@ -274,7 +265,7 @@ class DirectCache:
             flag = line_info_flag(words)
             if any("lto" in word for word in words) or (flag and not is_host_compiler(program)):
                 return f"{Path(program).name} {flag or '-lto'} writes file names"
-        others = (text for path, text in texts.items() if path not in done.without_bases)
+        others = (path.read_bytes() for path in done.texts if path not in done.without_bases)
         if None in map(prefixes.map_markers, others):
             return "the code has the folder's name, or uses __builtin_FILE"
         for name, digest in read.row.files:
@@ -287,9 +278,7 @@ class DirectCache:
         hosts = {argv[0] for argv in done.commands if is_host_compiler(argv[0])}
         return all(is_gnu_compiler(program, done.environment) for program in hosts)
 
-    def _has_no_isolated(
-        self, done: CompletedCompile, texts: Mapping[Path, bytes], reads: ObservedReads
-    ) -> bool:
+    def _has_no_isolated(self, done: CompletedCompile, reads: ObservedReads) -> bool:
         """Return True if no result depends on the names of isolated folders (see `PrefixMap`)."""
         # The code of a source without a preprocessed text is unknown.
         if reads.has_unlisted:
@@ -297,7 +286,8 @@ class DirectCache:
         # clang names a lambda by the file that it is in.
         if not self._has_only_gnu(done):
             return False
-        return not any(map(self._request.prefixes.has_folder_in_code, texts.values()))
+        texts = (path.read_bytes() for path in done.texts)
+        return not any(map(self._request.prefixes.has_folder_in_code, texts))
 
     def _include_folders(self, done: CompletedCompile) -> tuple[str, ...]:
         """Return all include folders of the host compiles; none if one is unknown."""
@@ -325,10 +315,7 @@ class DirectCache:
         return _cached_result(row, found.entry, found.tier, self._request.prefixes)
 
     def _observe_reads(
-        self,
-        done: CompletedCompile,
-        texts: Mapping[Path, bytes],
-        markers: Mapping[Path, bytes],
+        self, done: CompletedCompile, dated: Sequence[Path], markers: Mapping[Path, bytes]
     ) -> ObservedReads | None:
         from archsplit.compiler.include_scan import ObservedReads  # noqa: PLC0415 - see `store`
 
@@ -347,10 +334,10 @@ class DirectCache:
             if None in found:
                 return None
             # Another program of the name may come earlier on the PATH later.
-            if "/" not in argv[0] and shutil.which(argv[0], path=search):
+            if "/" not in argv[0] and find_program(argv[0], search):
                 programs.append(argv[0])
             files += map(str, found)
-        if shutil.which(_ASSEMBLER, path=search):
+        if find_program(_ASSEMBLER, search):
             programs.append(_ASSEMBLER)
         programs += filter(None, map(identity_query, done.commands))
         return ObservedReads(
@@ -361,7 +348,7 @@ class DirectCache:
             since=done.began,
             epoch=done.environment.get(EPOCH),
             macros=tuple(_macro_options(done.commands)),
-            preprocessed=tuple(texts.values()),
+            preprocessed=tuple(path.read_bytes() for path in dated),
             has_unlisted=any(_compiles_source(argv, done.private) for argv in done.commands),
         )
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +26,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from archsplit.cache.entry import KeyComponent
 from archsplit.compiler.direct_hit import shadow_changes
 from archsplit.compiler.machine_facts import PROGRAM_GROUP
+from archsplit.system.env import find_program
+from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -103,7 +104,7 @@ class FileResolver(NamedTuple):
         # A query to a compiler, not a program's name.
         if " " in name:
             return None if self.tools is None else self.tools.reply_digest(name, self.environment)
-        path = shutil.which(name, path=self.environment.get("PATH", ""))
+        path = find_program(name, self.environment.get("PATH", ""))
         return None if path is None else self.tool_digest(os.path.realpath(path))
 
     def is_current(self, row: ManifestRow) -> bool:
@@ -139,33 +140,33 @@ class FileResolver(NamedTuple):
 
 
 _STRING = rb'R"(?P<raw>\w{0,16})\((?s:.*?)\)(?P=raw)"|"[^"\\]*(?:\\.[^"\\]*)*"'
-_STATEMENT = re.compile(rb'asm(?:__)?\b(?:[^;"R]+|%s|R(?!"))*' % _STRING)
+_STATEMENT = lazy_pattern(rb'asm(?:__)?\b(?:[^;"R]+|%s|R(?!"))*' % _STRING)
 _BLANK = rb"(?:[ \t\r\f\v]|\\+[trfv]|/\*(?s:.*?)\*/)*"
 """White space for the assembler, also as escapes in a string."""
-_READ_DIRECTIVE = re.compile(
+_READ_DIRECTIVE = lazy_pattern(
     rb'\.incbin\b[ \t]*(?:\\*"([^"\\\n]*))?|\.include%b(?:\\*"|\?[\w./])' % _BLANK
     + rb"|\.(?:macro|irpc?|altmacro)\b",
     re.IGNORECASE,
 )
 """Directives that read a file, or define an assembler macro, which can build any directive."""
-_DIRECTIVE_START = re.compile(rb"\.(?:[iI](?:[nN][cC]|[rR][pP])|[mM][aA][cC]|[aA][lL][tT])")
-_JOINT = re.compile(rb'(?:\)\w{0,16})?"(?:\s|^#[^\n]*\n)*(?:u8)?(?:R"\w{0,16}\(|")', re.MULTILINE)
+_DIRECTIVE_START = lazy_pattern(rb"\.(?:[iI](?:[nN][cC]|[rR][pP])|[mM][aA][cC]|[aA][lL][tT])")
+_JOINT = lazy_pattern(rb'(?:\)\w{0,16})?"(?:\s|^#[^\n]*\n)*(?:u8)?(?:R"\w{0,16}\(|")', re.MULTILINE)
 """Joint of adjacent strings, which become one, also around a line marker."""
-_CUT = re.compile(
+_CUT = lazy_pattern(
     rb'\.(?:[aimAIM]\w*%b|%b[aimAIM")])' % (_JOINT.pattern, _JOINT.pattern), re.MULTILINE
 )
 """A joint within a directive's name; it is found in a tenth of the time of all joints."""
-_ESCAPE = re.compile(
+_ESCAPE = lazy_pattern(
     rb"\\(?:x([0-9a-fA-F]{1,4})|([0-7]{1,3})|u00([0-9a-fA-F]{2})|U000000([0-9a-fA-F]{2}))"
 )
-_DELIMITED = re.compile(rb"\\[xouN]\{")
+_DELIMITED = lazy_pattern(rb"\\[xouN]\{")
 """C++23's escapes, such as ``\\x{2e}`` and ``\\N{FULL STOP}``."""
-_TEMPLATE = re.compile(
+_TEMPLATE = lazy_pattern(
     rb"(?<!\w)(?:__)?asm(?:__)?\b\s*(?:(?:__)?(?:volatile|goto|inline)(?:__)?\s*)*\(((?:%s|[^\":;])*)"
     % _STRING
 )
-_WORD = re.compile(rb"%s|(?P<word>[A-Za-z_]\w*)" % _STRING)
-_COMMENT = re.compile(rb'//[^\n]*|/\*(?s:.*?)\*/|("(?:\\.|[^"\\\n])*")')
+_WORD = lazy_pattern(rb"%s|(?P<word>[A-Za-z_]\w*)" % _STRING)
+_COMMENT = lazy_pattern(rb'//[^\n]*|/\*(?s:.*?)\*/|("(?:\\.|[^"\\\n])*")')
 
 
 def reads_files(text: bytes, private: str = "") -> bool:
@@ -215,20 +216,20 @@ def _character(escape: re.Match[bytes]) -> bytes:
 
 
 _CLOCK = (b"__DATE__", b"__TIME__")
-_SPLICES = {start: re.compile(rb"%s[ \t]*\r?\n" % re.escape(start)) for start in (b"\\", b"??/")}
+_SPLICES = {start: lazy_pattern(rb"%s[ \t]*\r?\n" % re.escape(start)) for start in (b"\\", b"??/")}
 """Patterns of line splices by first characters; one pattern for both takes ten times as long."""
 _PIECES = (b"__TI", b"__DA", b"IME__", b"ATE__", b"STAMP__")
-_PIECE = re.compile(
+_PIECE = lazy_pattern(
     rb"\b(?:__(?:TIM?|TIME_|TIMEST(?:AM?P?|AMP_)?|DAT?|DATE_|(?:TIME|DATE)(?=[ \t]*(?:,|##)))"
     rb"|_?(?:T?IME|D?ATE|(?:TIME)?STAMP)__)\b"
 )
 """Parts of the names of the clock macros."""
-_PASTED = re.compile(rb"(?<!\w)__?[ \t]*##|##[ \t]*__?(?!\w)")
-_PASSED = re.compile(rb"[(,]\s*__?\s*[,)]")
+_PASTED = lazy_pattern(rb"(?<!\w)__?[ \t]*##|##[ \t]*__?(?!\w)")
+_PASSED = lazy_pattern(rb"[(,]\s*__?\s*[,)]")
 """Underscores as an argument of a macro, which may paste them."""
-_BARE = re.compile(rb"\b(?:TIME|DATE|(?:TIME)?STAMP)\b")
+_BARE = lazy_pattern(rb"\b(?:TIME|DATE|(?:TIME)?STAMP)\b")
 _MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
-_TIMESTAMP = re.compile(
+_TIMESTAMP = lazy_pattern(
     rb'"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}'
 )
 _MINUTE = 60
@@ -271,8 +272,8 @@ def has_time_text(texts: Iterable[bytes], *, since: int, epoch: str | None) -> b
         epoch: the value of ``SOURCE_DATE_EPOCH``; None if it isn't set.
     """
     clock_texts = set(_clock_texts(since, epoch))
-    # Month and hour first: each search of a text with megabytes counts.
-    starts = {each[:4] for each in clock_texts}
+    # The whole date and the hour first: each search of a text with megabytes counts.
+    starts = {each[:4] if each.startswith(b'"') else each for each in clock_texts}
     likely = (text for text in texts if any(start in text for start in starts))
     return any(each in text for text in likely for each in clock_texts)
 
@@ -297,9 +298,9 @@ def _clock_texts(since: int, epoch: str | None) -> Iterator[bytes]:
 
 _SPACE = rb"(?:[ \t]|/\*.*?\*/)"
 _HASH = rb"(?:#|%%:|\?\?=)%b*" % _SPACE
-_ONCE = re.compile(rb'%bpragma%b+once\b|_Pragma\s*\(\s*"\s*once' % (_HASH, _SPACE))
-_IMPORT = re.compile(_HASH + rb"import\b")
-_NAMED = re.compile(
+_ONCE = lazy_pattern(rb'%bpragma%b+once\b|_Pragma\s*\(\s*"\s*once' % (_HASH, _SPACE))
+_IMPORT = lazy_pattern(_HASH + rb"import\b")
+_NAMED = lazy_pattern(
     rb'%b(?:in\w+|im\w+|define%b+\w+)%b*(?:"([^"\n]+)"|<([^>\n]+)>)' % (_HASH, _SPACE, _SPACE)
 )
 """Directives that include a header, or define a macro that may name one."""

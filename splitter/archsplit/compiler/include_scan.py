@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,22 +32,24 @@ from archsplit.compiler.file_resolver import (
     may_paste_time_macro,
     reads_files,
 )
-from archsplit.nvcc.preprocessed import include_markers, text_digest
+from archsplit.nvcc.preprocessed import include_markers, included_files, text_digest
 from archsplit.nvcc.variables import EPOCH
+from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _HAS_INCLUDE = (b"has_include", b"HAS_INCLUDE")
-_HAS_INCLUDE_WORD = re.compile(b"|".join(_HAS_INCLUDE))
-_HAS_INCLUDE_CALL = re.compile(rb"(\w*(?:has_include|HAS_INCLUDE)\w*)[ \t]*\([ \t(]*([^\n)]*)")
-_LITERAL = re.compile(rb"\\?[<\"]([^>\"\n\\]+)\\?[>\"]")
-_HEAD = re.compile(rb"[ \t]*#[ \t]*define[ \t]+")
-_WRAPPER = re.compile(rb"[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)")
-_CONTINUED = re.compile(rb"\\\r?\n")
+_HAS_INCLUDE_WORD = lazy_pattern(b"|".join(_HAS_INCLUDE))
+_HAS_INCLUDE_CALL = lazy_pattern(rb"(\w*(?:has_include|HAS_INCLUDE)\w*)[ \t]*\([ \t(]*([^\n)]*)")
+_LITERAL = lazy_pattern(rb"\\?[<\"]([^>\"\n\\]+)\\?[>\"]")
+_HEAD = lazy_pattern(rb"[ \t]*#[ \t]*define[ \t]+")
+_WRAPPER = lazy_pattern(rb"[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)")
+_CONTINUED = lazy_pattern(rb"\\\r?\n")
 
 _UNLISTED = (b"__TIMESTAMP__", b"__has_embed")
-_DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
+_DIRECTIVE = lazy_pattern(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
 """Directives that read other files, or the time of a file's last change.
 
 A pattern that begins with a character is ten times as fast as one for the beginning of a line.
@@ -83,11 +84,13 @@ class PreprocessedScan(NamedTuple):
         markers: see `include_markers`.
         reads_files: the assembler will read files that no marker names.
         has_timestamp: the text has what looks like ``__TIMESTAMP__``.
+        may_have_time: the text has the date or the time, or was not searched for them.
     """
 
     markers: bytes
     reads_files: bool
     has_timestamp: bool
+    may_have_time: bool
 
 
 class HeaderFacts:
@@ -152,13 +155,19 @@ class TextScans:
         sources: facts about sources and headers that several compilations share; None to begin
             without any.
         headers: facts of earlier processes; None to read all files.
+        clock: start of the compilation and ``SOURCE_DATE_EPOCH``, as for `has_time_text`; None if
+            the caller looks for the time itself.
     """
 
     def __init__(
-        self, sources: dict[bytes, TextScan] | None = None, headers: HeaderFacts | None = None
+        self,
+        sources: dict[bytes, TextScan] | None = None,
+        headers: HeaderFacts | None = None,
+        clock: tuple[int, str | None] | None = None,
     ) -> None:
         self._sources = {} if sources is None else sources
-        self._preprocessed: dict[bytes, PreprocessedScan] = {}
+        self._clock = clock
+        self._files: dict[Path, PreprocessedScan] = {}
         self._headers = headers
         self._facts: dict[str, tuple[TextScan, str]] = {}
 
@@ -205,14 +214,25 @@ class TextScans:
 
     def preprocessed(self, text: bytes) -> PreprocessedScan:
         """Return the facts about a preprocessed text."""
-        scan = self._preprocessed.get(text)
-        if scan is None:
-            scan = self._preprocessed[text] = PreprocessedScan(
-                markers=include_markers(text),
-                reads_files=reads_files(text),
-                has_timestamp=has_timestamp_text(text),
-            )
-        return scan
+        return PreprocessedScan(
+            markers=include_markers(text),
+            reads_files=reads_files(text),
+            has_timestamp=has_timestamp_text(text),
+            may_have_time=self._clock is None
+            or has_time_text([text], since=self._clock[0], epoch=self._clock[1]),
+        )
+
+    def preprocessed_file(self, path: Path) -> PreprocessedScan:
+        """Return the facts about a preprocessed text, which doesn't change after the first call."""
+        if path not in self._files:
+            self._files[path] = self.preprocessed(path.read_bytes())
+        return self._files[path]
+
+    def prepare(self, path: Path) -> None:
+        """Find the facts about a preprocessed text and its files while tools run."""
+        for name in included_files(self.preprocessed_file(path).markers):
+            with contextlib.suppress(OSError):
+                self.facts(name)
 
 
 def has_include_names(scans: Iterable[TextScan]) -> frozenset[str] | None:
@@ -289,7 +309,7 @@ class ObservedReads(NamedTuple):
         since: when the compilation began, in nanoseconds since 1970.
         epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
         macros: macros of the command line, ``NAME=VALUE``.
-        preprocessed: texts of sources, as the preprocessor left them.
+        preprocessed: preprocessed texts of sources that may have the date or the time.
         has_unlisted: True if some sources have no preprocessed text.
     """
 

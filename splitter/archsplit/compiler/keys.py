@@ -25,6 +25,7 @@ from archsplit.nvcc.dryrun import (
     step_target,
 )
 from archsplit.nvcc.variables import debug_folder
+from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,10 +42,10 @@ _HOST_STEPS = {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY}
 _PLACEHOLDER = b"\0archsplit:private"
 _PRIVATE = "<private>/"
 _SOURCE_NAME = "--orig_src_path_name"
-_LINE_INFO = re.compile(
+_LINE_INFO = lazy_pattern(
     r"-g(?!encode|pu).*|-G|--?(?:generate-)?line-?info|--?(?:device-)?debug\S*|-pg"
 )
-_UNSUPPORTED = re.compile(
+_UNSUPPORTED = lazy_pattern(
     r"-(?:save-temps|fdump|dump|fprofile|fauto-profile|fbranch-prob|ftest-coverage|-coverage|specs|fplugin|flto|#)"
     r"|-(?:wrapper|gsplit-dwarf|aux-info|fopt-info|fcallgraph-info|fstack-usage|fcompare-debug|ftime)"
     r"|-(?:fmodule|fpch|include-pch|fdirectives-only|fdiagnostics-(?:add|set|format)|frecord-gcc)"
@@ -251,11 +252,11 @@ _NAMES = {
     **dict.fromkeys(TARGET_NAMES, "target"),
 }
 """Options with the name of an output, a depfile, or the target in a depfile."""
-_FLAGS = re.compile(r"[\s,='\"]+")
-_SOURCE = re.compile(r"^[^-].*\.(?:cu|cc|cxx|cpp|c|ptx|ii)$")
-_INDIRECT = re.compile(r"^@|^native$|^-+(?:arch|gpu-architecture|code|gpu-code)=native$")
+_FLAGS = lazy_pattern(r"[\s,='\"]+")
+_SOURCE = lazy_pattern(r"^[^-].*\.(?:cu|cc|cxx|cpp|c|ptx|ii)$")
+_INDIRECT = lazy_pattern(r"^@|^native$|^-+(?:arch|gpu-architecture|code|gpu-code)=native$")
 """Arguments that stand for others: those in a file, or this machine's GPU (``native``)."""
-_RELOCATABLE = re.compile(r"--?(?:rdc|relocatable-device-code|dc|device-c|dlto)\b")
+_RELOCATABLE = lazy_pattern(r"--?(?:rdc|relocatable-device-code|dc|device-c|dlto)\b")
 OUTPUT, DEPFILE = "<output>", "<depfile>"
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +31,7 @@ from archsplit.cache.usage import (
 from archsplit.nvcc.variables import EPOCH, hashed_variables
 from archsplit.system.file_lock import LockedFolder
 from archsplit.system.outputs import read_stored_file, store_file
+from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ _FILE_GROUP = "files"
 """Group of files outside of checkouts, which records of other machines name."""
 
 
-_ABSOLUTE_QUERY = re.compile(
+_ABSOLUTE_QUERY = lazy_pattern(
     r"(?:[\w.+-]+|/\S*)(?: (?:-(?:I|B|isystem|iquote|idirafter) ?/\S*|-###|-print-[\w=+-]+|-[Ev]"
     r"|-m\d+|-x c(?:\+\+)?|/\S*))*"
 )

@@ -166,12 +166,7 @@ class ObjectCache:
         # Both settings ask for a look at each step.
         if settings.strict or settings.mode == "verify":
             return CachedUnit(objects={})
-        lookup = DirectCache(
-            self._cache,
-            request,
-            environment=self._environment,
-            tools=self._tools,
-        )
+        lookup = DirectCache(self._cache, request, environment=self._environment, tools=self._tools)
         self._lookups[request.key] = lookup
         found = lookup.find(targets)
         written = {target: _write_objects(one, folder) for target, one in found.items()}

@@ -34,6 +34,7 @@ from archsplit.nvcc.preprocessed import (
     uses_location,
     without_markers,
 )
+from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-_RANDOM = re.compile(
+_RANDOM = lazy_pattern(
     # pip's and build's environments, pip's unpacked sdists, Python's `tempfile`.
     r"(?:pip-build-env-|pip-install-|pip-wheel-|pip-req-build-|build-env-|tmp)[a-z0-9_]{8}"
     # The sdist inside of pip's folder, and uv's environments.
@@ -51,20 +52,20 @@ _RANDOM = re.compile(
 )
 _INCLUDES = {"I", "isystem", "include-path", "system-include"}
 _FORCED = {"include", "pre-include"}
-_JOINED = re.compile(r"-I(/.*)", re.DOTALL)
+_JOINED = lazy_pattern(r"-I(/.*)", re.DOTALL)
 _HOST_FLAGS = {"Xcompiler", "compiler-options"}
 _SOURCE_NAME = "--orig_src_file_name"
 _HOST_FOLDER = r"(^|,)(-I|-isystem,|-iquote,|-f(?:file|macro|debug)-prefix-map=)"
 """Flags whose folder changes only where files are found, and their names."""
 _PLACEHOLDER = "\0archsplit:base %d\0"
-_MARKER_START = re.compile(rb'\n# \d+ "\Z')
-_FIRST_MARKER = re.compile(rb'# \d+ "')
-_IN_NAME = re.compile(rb"[\w.-]")
+_MARKER_START = lazy_pattern(rb'\n# \d+ "\Z')
+_FIRST_MARKER = lazy_pattern(rb'# \d+ "')
+_IN_NAME = lazy_pattern(rb"[\w.-]")
 _CONSTRUCTOR = b"_GLOBAL__"
 _MOST_MARKER = 24
 """Bytes of a line marker before its file."""
-_NOT_IN_SYMBOLS = re.compile(rb"[^A-Za-z0-9.$]")
-_INCLUDE = re.compile(
+_NOT_IN_SYMBOLS = lazy_pattern(rb"[^A-Za-z0-9.$]")
+_INCLUDE = lazy_pattern(
     rb"(?:#|%:|\?\?=)(?:[ \t]|/\*.*?\*/)*(?:include(?:_next)?|import)\b(?:[ \t]|/\*.*?\*/)*([^\s])"
 )
 

@@ -38,7 +38,7 @@ from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from archsplit.cache.cache import Cache, CacheHit
     from archsplit.compiler.keys import StepKey
@@ -191,6 +191,7 @@ class StepCache:
         saved_by: CPU seconds that each hit saved, by the step's name.
         events: the results of lookups.
         without_bases: preprocessed texts known to have no name of a folder of ``base-dir``.
+        ended: called while tools run with each step that ran and that isn't stored.
     """
 
     def __init__(
@@ -212,6 +213,7 @@ class StepCache:
         self.saved_by: dict[str, float] = {}
         self.events: list[StepEvent] = []
         self.without_bases: set[Path] = set()
+        self.ended: Callable[[Step], object] = str
         self._verifying = cache.settings.mode == "verify"
         self._began = cache.digests.began
         self._pending: dict[str, _StepLookup] = {}
@@ -252,6 +254,7 @@ class StepCache:
         lookup = self._pending.pop(step.name, None)
         # The step was not looked up, or its result was found.
         if lookup is None:
+            self.ended(step)
             return
         self._log(step, lookup, None, done.cpu_seconds)
         try:

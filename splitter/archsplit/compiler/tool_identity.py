@@ -23,7 +23,6 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -36,6 +35,8 @@ from archsplit.errors import ArchsplitError
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.nvcc.preprocessed import text_digest
 from archsplit.nvcc.variables import query_environment
+from archsplit.system.env import find_program
+from archsplit.system.patterns import lazy_pattern
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.signals import restore_child_signal
 
@@ -54,31 +55,31 @@ _LIBRARY = "NVVMIR_LIBRARY_DIR"
 _COMPILERS = ("cc1plus", "as")
 _WITHOUT_PARTS = {"ptxas", "cudafe++", "fatbinary"}
 _QUERY_ARGS = ("-pipe", "-c", "-x", "c++", "/dev/null", "-o", "/dev/null")
-_UNUSED = re.compile(
+_UNUSED = lazy_pattern(
     r'^ignoring (?:nonexistent|duplicate) directory "(.*)"$|^\S+: \w+: (.*): not a directory$',
     re.MULTILINE,
 )
-_SEARCH = re.compile(
+_SEARCH = lazy_pattern(
     r'^#include "\.\.\." search starts here:\n(.*?)^End of search', re.DOTALL | re.MULTILINE
 )
 _INCLUDE_SEARCH = (
     *("-I", "-isystem", "-iquote", "-idirafter", "-isystem-after", "-B", "--sysroot", "-isysroot"),
     *("-iprefix", "-iwithprefix", "-iwithprefixbefore", "-imultilib"),
 )
-_SEARCH_FLAG = re.compile(r"-nostdinc\S*|-mx?\d+|-stdlib=\S*|--(?:gcc-toolchain|include-\w+)\S*")
+_SEARCH_FLAG = lazy_pattern(r"-nostdinc\S*|-mx?\d+|-stdlib=\S*|--(?:gcc-toolchain|include-\w+)\S*")
 _PROGRAM_SEARCH = ("-B", "--sysroot")
-_NATIVE_FLAG = re.compile(r"-m\w+=native")
-_DRYRUN_VARIABLE = re.compile(r"^#\$ (?!PATH=|LD_LIBRARY_PATH=)\w+=.*$", re.MULTILINE)
-_GNU_COMPILER = re.compile(r"(?:.*-)?(?:gcc|g\+\+|c\+\+|cc)(?:-[\d.]+)?")
+_NATIVE_FLAG = lazy_pattern(r"-m\w+=native")
+_DRYRUN_VARIABLE = lazy_pattern(r"^#\$ (?!PATH=|LD_LIBRARY_PATH=)\w+=.*$", re.MULTILINE)
+_GNU_COMPILER = lazy_pattern(r"(?:.*-)?(?:gcc|g\+\+|c\+\+|cc)(?:-[\d.]+)?")
 _EXECUTABLE = b"\x7fELF"
-_FORWARDING = re.compile(rb'#! ?/bin/sh\n(?:#[^\n]*\n|\n)*exec (/[\w./+-]+) "\$@"\s*')
+_FORWARDING = lazy_pattern(rb'#! ?/bin/sh\n(?:#[^\n]*\n|\n)*exec (/[\w./+-]+) "\$@"\s*')
 """A script that only starts another program, as packages put it on the PATH."""
 _MOST_SCRIPT = 4096
 
 
 def may_be_gnu(program: str, environment: Mapping[str, str]) -> bool:
     """Return True if a program may be a GNU compiler: an ELF executable."""
-    return _is_executable(shutil.which(program, path=environment.get("PATH", "")) or "")
+    return _is_executable(find_program(program, environment.get("PATH", "")) or "")
 
 
 def compiler_files(
@@ -102,7 +103,7 @@ def _candidates(program: str, environment: Mapping[str, str]) -> Iterator[str]:
     if "/" in program:
         yield program
         return
-    found = shutil.which(program, path=environment.get("PATH", ""))
+    found = find_program(program, environment.get("PATH", ""))
     for folder in environment.get("PATH", "").split(os.pathsep):
         place = os.path.join(folder, program)  # noqa: PTH118 - no pathlib in a hit
         yield place
@@ -240,7 +241,7 @@ class ToolIdentities:
         return _listed_folders(self._cached_query(argv, query, environment))
 
     def _find_program(self, program: str, environment: Mapping[str, str]) -> Path | None:
-        path = shutil.which(program, path=environment.get("PATH", ""))
+        path = find_program(program, environment.get("PATH", ""))
         return None if path is None else Path(path).absolute()
 
     def _cached_query(
@@ -301,7 +302,7 @@ def script_target(program: str) -> str | None:
 
 def is_gnu_compiler(program: str, environment: Mapping[str, str]) -> bool:
     """Return True if a host compiler is GCC, by the name of its executable."""
-    found = shutil.which(program, path=environment.get("PATH", ""))
+    found = find_program(program, environment.get("PATH", ""))
     real = os.path.realpath(found or program)
     return _GNU_COMPILER.fullmatch(Path(real).name) is not None and _is_executable(real)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.usage import stat_text
@@ -22,15 +21,8 @@ from archsplit.compiler.wrapper_graph import plan_compilation, query_dryrun
 from archsplit.errors import OutputError, VerifyError
 from archsplit.nvcc.cmdline import FallBackToNvccError
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
-from archsplit.nvcc.preprocessed import include_markers
 from archsplit.scheduler.outcome import format_graph_dot, format_steps_table
-from archsplit.system.fs import (
-    output_errors,
-    put_file,
-    stable_dir,
-    temporary_dir,
-    write_file,
-)
+from archsplit.system.fs import output_errors, put_file, stable_dir, temporary_dir, write_file
 from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import Command
 
@@ -212,7 +204,7 @@ def _write_depfiles(compilation: Compilation, outcome: Outcome) -> None:
         if not written.issuperset(rule.sources):
             continue
         text = depfile_text(
-            (include_markers(path.read_bytes()) for path in rule.sources),
+            map(compilation.markers, rule.sources),
             command=compilation.invocation.command,
             has_outputs=has_other_outputs(dryrun.transcript),
         )
@@ -308,6 +300,8 @@ def run_nvcc(compilation: Compilation) -> NvccReference:
 
 def _copy_outputs(compilation: Compilation, kept: Path) -> dict[Path, Path]:
     """Copy the outputs of nvcc, which the steps write again."""
+    import shutil  # noqa: PLC0415 - only for this
+
     copies = {}
     written = (path for step in compilation.graph.steps for path in step.writes)
     outputs = (compilation.staged.get(path, path) for path in written)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,21 +27,13 @@ from archsplit.compiler.direct_hit import (
     write_record,
 )
 from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver
-from archsplit.compiler.keys import (
-    DEPFILE_FLAG,
-    compile_request,
-    has_unsupported_flags,
-)
+from archsplit.compiler.keys import DEPFILE_FLAG, compile_request, has_unsupported_flags
 from archsplit.compiler.machine_facts import PROGRAM_GROUP
-from archsplit.compiler.prefix_map import (
-    PrefixMap,
-    find_prefix_map,
-    include_folders,
-)
+from archsplit.compiler.prefix_map import PrefixMap, find_prefix_map, include_folders
 from archsplit.compiler.tool_identity import driver_files
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.dryrun import StepKind, option_values
-from archsplit.nvcc.variables import debug_folder
+from archsplit.nvcc.variables import EPOCH, debug_folder
 from archsplit.system.env import find_program
 from archsplit.system.fs import cache_folder
 from archsplit.system.outputs import is_replaceable, overwrite_file
@@ -51,11 +44,13 @@ if TYPE_CHECKING:
     from archsplit.cache.config import Settings
     from archsplit.cache.entry import ManifestRow
     from archsplit.compiler.direct_cache import CachedResult
+    from archsplit.compiler.include_scan import TextScans
     from archsplit.compiler.invocation import Invocation, WrapperContext
     from archsplit.compiler.keys import CompileRequest
     from archsplit.compiler.machine_facts import ReplyCache
     from archsplit.compiler.step_cache import StepCache
     from archsplit.compiler.wrapper_graph import Compilation
+    from archsplit.scheduler.graph import Step
     from archsplit.scheduler.outcome import Outcome
 
 _CACHEABLE = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.FATBINARY}
@@ -106,6 +101,7 @@ class WrapperCache:
         self._prefixes = find_prefix_map(options, invocation.bases, cwd=str(invocation.cwd))
         self._requests = list(self._compile_requests()) if direct else []
         self._direct: list[DirectCache] = []
+        self._scans: TextScans | None = None
 
     def restore(self) -> bool:
         """Restore all outputs of a hit, and print its warnings; return False on a miss."""
@@ -141,7 +137,30 @@ class WrapperCache:
             private=compilation.folder,
             prefixes=PrefixMap(bases=self._prefixes.bases),
         )
+        # Facts that are needed after the last tool are found while tools run.
+        if self._direct:
+            steps.ended = partial(self._prepare, compilation)
+            compilation = compilation._replace(markers=partial(self._markers, compilation))
         return compilation._replace(graph=graph), steps
+
+    def _prepare(self, compilation: Compilation, step: Step) -> None:
+        for path in {*step.writes}.intersection(_preprocessed_texts(compilation)):
+            self._text_scans(compilation).prepare(path)
+
+    def _markers(self, compilation: Compilation, path: Path) -> bytes:
+        return self._text_scans(compilation).preprocessed_file(path).markers
+
+    def _text_scans(self, compilation: Compilation) -> TextScans:
+        if self._scans is None:
+            # Imported late: a hit doesn't need its patterns.
+            from archsplit.compiler.include_scan import HeaderFacts, TextScans  # noqa: PLC0415
+
+            system = system_folders(tuple(step.command.argv for step in compilation.graph.steps))
+            self._scans = TextScans(
+                headers=HeaderFacts(self._session.cache.digests.folder, system=system),
+                clock=(self._began, compilation.dryrun.environment.get(EPOCH)),
+            )
+        return self._scans
 
     def store(self, compilation: Compilation, outcome: Outcome, steps: StepCache) -> None:
         """Log the misses, and store the outputs of a compilation that succeeded.
@@ -302,11 +321,7 @@ class WrapperCache:
         # A warning with the private folder's name would be wrong on a hit.
         if str(compilation.folder) in completed.stderr:
             return
-        # Imported late: a hit doesn't need its patterns.
-        from archsplit.compiler.include_scan import HeaderFacts, TextScans  # noqa: PLC0415
-
-        facts = self._session.cache.digests.folder
-        scans = TextScans(headers=HeaderFacts(facts, system=system_folders(completed.commands)))
+        scans = self._text_scans(compilation)
         self._direct[0].count_misses(completed)
         for direct, request in zip(self._direct, self._requests, strict=True):
             direct.store(completed, scans)

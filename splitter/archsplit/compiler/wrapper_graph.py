@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,10 +34,11 @@ from archsplit.nvcc.dryrun import (
     unusable_character,
 )
 from archsplit.nvcc.module_id import module_id_seed
-from archsplit.nvcc.preprocessed import with_assert_locations
+from archsplit.nvcc.preprocessed import include_markers, with_assert_locations
 from archsplit.nvcc.reorder import RelaxedPlan, empty_container_commands, relax_order
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.system.outputs import is_replaceable
+from archsplit.system.patterns import lazy_pattern
 from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
@@ -53,16 +53,16 @@ _STAGEABLE = {StepKind.HOST_COMPILE, StepKind.CICC, StepKind.PTXAS, StepKind.FAT
 _C_SECONDS = 0.3
 """First estimate for a source in C."""
 
-_NUMBERED = re.compile(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
+_NUMBERED = lazy_pattern(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
 _PARALLEL_FLAGS = {
     StepKind.CICC: ("-split-compile", "{cores}"),
     StepKind.PTXAS: ("-split-compile={cores}",),
 }
-_NOT_PARALLEL = re.compile(r"-?-split-compile.*|-g|-jobserver|-O0")
+_NOT_PARALLEL = lazy_pattern(r"-?-split-compile.*|-g|-jobserver|-O0")
 _FIRST_SPLIT_COMPILE = (12, 4)
 """First CUDA version with ``-split-compile``."""
 _SOURCE = "--orig_src_path_name"
-_VERSION = re.compile(r"-D__CUDACC_VER_(MAJOR|MINOR)__=(\d+)")
+_VERSION = lazy_pattern(r"-D__CUDACC_VER_(MAJOR|MINOR)__=(\d+)")
 
 
 def step_from_nvcc(
@@ -110,6 +110,11 @@ def step_from_nvcc(
     )
 
 
+def read_markers(path: Path) -> bytes:
+    """Return the include markers of a preprocessed text."""
+    return include_markers(path.read_bytes())
+
+
 class Compilation(NamedTuple):
     """A planned compilation of the wrapper.
 
@@ -122,6 +127,7 @@ class Compilation(NamedTuple):
             path there: archives, outputs that exist and aren't regular files, and outputs of steps
             that may end before a step that nvcc runs earlier.
         old_stats: stats of outputs, taken before the steps run.
+        markers: returns the include markers of a preprocessed text.
     """
 
     dryrun: DryRunResult
@@ -130,6 +136,7 @@ class Compilation(NamedTuple):
     texts: Mapping[Path, str]
     staged: Mapping[Path, Path]
     old_stats: Mapping[Path, str]
+    markers: Callable[[Path], bytes] = read_markers
 
     @property
     def invocation(self) -> Invocation:
@@ -481,10 +488,7 @@ class _Query(NamedTuple):
         texts = {}
         for path, argv in empty_container_commands(transcript).items():
             command = Command(
-                argv=argv,
-                cwd=self.invocation.cwd,
-                env=environment,
-                undecodable="surrogateescape",
+                argv=argv, cwd=self.invocation.cwd, env=environment, undecodable="surrogateescape"
             )
             if self.runner.run(command).returncode == 0:
                 texts[path] = path.read_text()

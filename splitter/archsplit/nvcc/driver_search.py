@@ -67,11 +67,7 @@ def split_launcher(argv: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
 
 
 def find_real_nvcc(
-    named: str | None,
-    *,
-    wrapper: str,
-    environment: Mapping[str, str],
-    site_folders: Sequence[str],
+    named: str | None, *, wrapper: str, environment: Mapping[str, str], site_folders: Sequence[str]
 ) -> str:
     """Find the nvcc behind the wrapper, never the wrapper itself.
 

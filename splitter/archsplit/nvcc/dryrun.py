@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.errors import TranscriptError
+from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -155,20 +156,20 @@ class Transcript(NamedTuple):
         return next(step for step in self.steps if set(step.writes) & set(parsed.reads))
 
 
-_HOST_COMPILER = re.compile(r"(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc)(?:-[\d.]+)?")
-_PIECE = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\\'"]+|.""", re.DOTALL)
-_SYNTAX = re.compile(r"[`$|;&<>]")
-_EXPANSION = re.compile(r"[`$]")
-_SHELL_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
-_WORD = re.compile(r'(?:[^ \t\r\n"]|"[^"]*")+')
-_IN_QUOTES = re.compile(rf'\\([\\"$`])|{_SHELL_VARIABLE.pattern}', re.ASCII)
-_QUOTED = re.compile(r'["\\]')
-_UNUSABLE = re.compile(r"""[,"$`\\\x00-\x1f\x7f]""")
-_IMAGE = re.compile(r"--image3=kind=(elf|ptx|nvvm|tileir),sm=(\d+[af]?),file=(.+)", re.DOTALL)
+_HOST_COMPILER = lazy_pattern(r"(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc)(?:-[\d.]+)?")
+_PIECE = lazy_pattern(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\\'"]+|.""", re.DOTALL)
+_SYNTAX = lazy_pattern(r"[`$|;&<>]")
+_EXPANSION = lazy_pattern(r"[`$]")
+_SHELL_VARIABLE = lazy_pattern(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+_WORD = lazy_pattern(r'(?:[^ \t\r\n"]|"[^"]*")+')
+_IN_QUOTES = lazy_pattern(rf'\\([\\"$`])|{_SHELL_VARIABLE.pattern}', re.ASCII)
+_QUOTED = lazy_pattern(r'["\\]')
+_UNUSABLE = lazy_pattern(r"""[,"$`\\\x00-\x1f\x7f]""")
+_IMAGE = lazy_pattern(r"--image3=kind=(elf|ptx|nvvm|tileir),sm=(\d+[af]?),file=(.+)", re.DOTALL)
 _IMAGE_KINDS = {"elf": "sm", "ptx": "compute"}
-_TARGET = re.compile(r"(?:sm|compute)_")
-_REDIRECTION = re.compile(r" > (\S+)_stdout 2>\1_stderr\s*$")
-_ARCHIVER = re.compile(r'^"`(\S+) -print-prog-name=ar`" ')
+_TARGET = lazy_pattern(r"(?:sm|compute)_")
+_REDIRECTION = lazy_pattern(r" > (\S+)_stdout 2>\1_stderr\s*$")
+_ARCHIVER = lazy_pattern(r'^"`(\S+) -print-prog-name=ar`" ')
 _TOOLS = {
     kind.value: kind
     for kind in (
@@ -373,9 +374,9 @@ def mentioned_files(argv: tuple[str, ...], folder: Path) -> Iterator[Path]:
 
 
 _PREFIX = "#$ "
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_FILTER = re.compile(r"-- Filter Dependencies --(?: > (.+?))?\s*")
-_REMOVAL = re.compile(r"rm ([^;&|$`\"']+?)\s*")
+_ASSIGNMENT = lazy_pattern(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_FILTER = lazy_pattern(r"-- Filter Dependencies --(?: > (.+?))?\s*")
+_REMOVAL = lazy_pattern(r"rm ([^;&|$`\"']+?)\s*")
 """A removal; nvcc never quotes the name."""
 _EXPORTED = ("PATH", "LD_LIBRARY_PATH", "CICC_PATH", "NVVMIR_LIBRARY_DIR")
 

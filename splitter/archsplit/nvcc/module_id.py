@@ -12,10 +12,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.system.patterns import lazy_pattern
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_INCLUDED = re.compile(
+_INCLUDED = lazy_pattern(
     rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
 )
 _FOLDERS = {"-I", "-isystem", "--include-path", "--system-include"}
@@ -24,12 +26,12 @@ _ALONE = {
     *("-D", "-U", "-I", "-include", "-isystem", "--define-macro", "--undefine-macro"),
     *("--pre-include", "--include-path", "--system-include"),
 }
-_ABSOLUTE = re.compile(r"(?:^-I|[ =])/")
-_DEFINES = re.compile(r"(?:-[DU]|--(?:un)?define-macro[ =]) ?(.*)", re.DOTALL)
-_MACRO = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)")
+_ABSOLUTE = lazy_pattern(r"(?:^-I|[ =])/")
+_DEFINES = lazy_pattern(r"(?:-[DU]|--(?:un)?define-macro[ =]) ?(.*)", re.DOTALL)
+_MACRO = lazy_pattern(r"(?:^|,)\s*([A-Za-z_]\w*)")
 _MOST = 256
 _MOST_SEARCHED = 2048
-_COMMENT = re.compile(
+_COMMENT = lazy_pattern(
     rb"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL
 )
 

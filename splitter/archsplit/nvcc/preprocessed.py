@@ -9,40 +9,41 @@ such a place, while hardly any of it uses lines of the user's files.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 from typing import TYPE_CHECKING, NamedTuple
+
+from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __pure__ = True
 
-_MARKERS_AND_BLANKS = re.compile(rb"\n(?:(?:# \d+ [^\n]*|[ \t]*)\n)+")
+_MARKERS_AND_BLANKS = lazy_pattern(rb"\n(?:(?:# \d+ [^\n]*|[ \t]*)\n)+")
 """With the end of the line before, as `_ENTERED`: half the time, of what each cicc waits for."""
-_MAIN = re.compile(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
-_ENTERED = re.compile(rb'\n(# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*)(?=\n)')
+_MAIN = lazy_pattern(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
+_ENTERED = lazy_pattern(rb'\n(# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*)(?=\n)')
 """With the end of the line before: it is found ten times as fast as the beginning of a line."""
-_MARKER_FILE = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"')
-_WORKING_FOLDER = re.compile(rb'\A(# \d+ [^\n]*\n)# \d+ "(?:[^"\\\n]|\\.)+//"\n')
+_MARKER_FILE = lazy_pattern(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"')
+_WORKING_FOLDER = lazy_pattern(rb'\A(# \d+ [^\n]*\n)# \d+ "(?:[^"\\\n]|\\.)+//"\n')
 """The folder of the compiler, which it writes into the second line with ``-g``."""
-_ESCAPED = re.compile(rb"\\(\d{3}|.)")
+_ESCAPED = lazy_pattern(rb"\\(\d{3}|.)")
 _PLACEHOLDER = b"\0archsplit:folder\0"
-_BUILT_IN = re.compile(rb"<[^>]*>")
+_BUILT_IN = lazy_pattern(rb"<[^>]*>")
 
-_LOCATION = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
-_FILE_LOCATION = re.compile(rb"__builtin_(?:FILE|source_location)\b")
-_LOCATION_OR_CALL = re.compile(
+_LOCATION = lazy_pattern(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
+_FILE_LOCATION = lazy_pattern(rb"__builtin_(?:FILE|source_location)\b")
+_LOCATION_OR_CALL = lazy_pattern(
     rb"__builtin_(?:LINE|FILE|COLUMN)\b|source_location\b|::\s*current\s*\("
 )
-_TOOLKIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)
-_CCCL = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda/std/[^"]*" 1\b', re.MULTILINE)
+_TOOLKIT = lazy_pattern(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)
+_CCCL = lazy_pattern(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda/std/[^"]*" 1\b', re.MULTILINE)
 """GCC shortens ``bin/../include``, but only for folders of system headers, as this one."""
-_LINE_MARKER = re.compile(rb'^# (\d+) "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
-_LAST_WORD = re.compile(rb"(\w+)\s*\Z")
-_RESERVED = re.compile(rb"__\w|_[A-Z]|\w+__")
-_ASSERTION = re.compile(
+_LINE_MARKER = lazy_pattern(rb'^# (\d+) "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
+_LAST_WORD = lazy_pattern(rb"(\w+)\s*\Z")
+_RESERVED = lazy_pattern(rb"__\w|_[A-Z]|\w+__")
+_ASSERTION = lazy_pattern(
     rb'__assert_fail \((?:\s|#.*)*"(?:[^"\\\n]|\\.)*"(?:\s|#.*)*, '
     rb"(__builtin_FILE \(\), __builtin_LINE \(\))(?=, )"
 )
@@ -82,7 +83,6 @@ def uses_file(text: bytes) -> bool:
     return _FILE_LOCATION.search(text) is not None
 
 
-@functools.lru_cache(4)  # rules for make need the markers of a text, and so does its entry
 def include_markers(text: bytes) -> bytes:
     """Return the markers of the files in a text, each once, the source first."""
     main = _MAIN.search(text)

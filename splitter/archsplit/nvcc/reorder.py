@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.nvcc.dryrun import ID_FLAG, NvccStep, StepKind, option_values
+from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -29,14 +30,14 @@ __pure__ = True
 
 _EMBEDDED = "--embedded-fatbin"
 _REGISTER = "--register-link-binaries"
-_GNU = re.compile(r"(?:.*-)?(?:gcc|g\+\+)(?:-[\d.]+)?")
-_EXTRA_OUTPUT = re.compile(
+_GNU = lazy_pattern(r"(?:.*-)?(?:gcc|g\+\+)(?:-[\d.]+)?")
+_EXTRA_OUTPUT = lazy_pattern(
     r"-(?:M|g|save-temps|fdump|dump|fprofile|ftest-coverage|-coverage|Wa,|specs|fplugin|flto|#"
     r"|fstack-usage|fcallgraph-info|fsave-optimization|aux-info)|@"
 )
 """Host flags by which a compile writes further files, or other content into its object."""
-_PLAIN_PATH = re.compile(r"[\w./ +,=-]+", re.ASCII)
-_DATA = re.compile(r'(?:"\.quad [^"]*\\n"\n)+')
+_PLAIN_PATH = lazy_pattern(r"[\w./ +,=-]+", re.ASCII)
+_DATA = lazy_pattern(r'(?:"\.quad [^"]*\\n"\n)+')
 
 
 class RelaxedPlan(NamedTuple):

@@ -29,11 +29,7 @@ from archsplit.remote.action import (
     other_tools_error,
     probe_step,
 )
-from archsplit.remote.dask_programs import (
-    ProgramPlugin,
-    read_result,
-    run_on_worker,
-)
+from archsplit.remote.dask_programs import ProgramPlugin, read_result, run_on_worker
 from archsplit.remote.dask_worker import DaskAction, DaskResult, select_files
 from archsplit.remote.farm_executor import FarmExecutor
 from archsplit.scheduler.executor import DaemonThreads
@@ -116,12 +112,7 @@ class DaskExecutor(FarmExecutor):
         with contextlib.suppress(Exception):
             self._client.close(timeout=_NOBODY_SECONDS)
 
-    def _end(
-        self,
-        step: Step,
-        outputs: Mapping[PurePosixPath, Path],
-        running: DaskStep,
-    ) -> None:
+    def _end(self, step: Step, outputs: Mapping[PurePosixPath, Path], running: DaskStep) -> None:
         """Take a result and pass its exit on; called in a thread."""
         done: CompletedProcess | BaseException
         try:
@@ -165,10 +156,7 @@ class DaskExecutor(FarmExecutor):
         )
 
     def _done(
-        self,
-        step: Step,
-        outputs: Mapping[PurePosixPath, Path],
-        result: Any,
+        self, step: Step, outputs: Mapping[PurePosixPath, Path], result: Any
     ) -> CompletedProcess:
         if result.status == "cancelled":
             raise self._gone()
@@ -212,11 +200,7 @@ class DaskExecutor(FarmExecutor):
         return select_files(result.result(), names)
 
     def _take_outputs(
-        self,
-        step: Step,
-        outputs: Mapping[PurePosixPath, Path],
-        result: Any,
-        done: DaskResult,
+        self, step: Step, outputs: Mapping[PurePosixPath, Path], result: Any, done: DaskResult
     ) -> None:
         for name, path in outputs.items():
             size = done["sizes"].get(str(name))

@@ -135,10 +135,7 @@ def parse_dask_endpoint(
             "a dask scheduler with TLS needs --remote-ca, --remote-cert and --remote-key"
         )
     return DaskEndpoint(
-        address=f"tls://{parts.netloc}",
-        certificates=certificates,
-        certificate=certificate,
-        key=key,
+        address=f"tls://{parts.netloc}", certificates=certificates, certificate=certificate, key=key
     )
 
 

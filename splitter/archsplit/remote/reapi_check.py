@@ -40,13 +40,7 @@ class ReapiChecks:
         folder: an empty folder for the files of the action.
     """
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        tools: tuple[ToolFile, ...],
-        folder: Path,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, *, tools: tuple[ToolFile, ...], folder: Path) -> None:
         self._endpoint = endpoint
         self._tools = tools
         self._paths = PathMap(folder / "root", folder / "private")

@@ -21,12 +21,7 @@ import grpc
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError, WorkerLostError
 from archsplit.formats.reapi_messages import encode_message, new_message
-from archsplit.remote.action import (
-    OTHER_TOOLS_STATUS,
-    action_spec,
-    failed_part,
-    other_tools_error,
-)
+from archsplit.remote.action import OTHER_TOOLS_STATUS, action_spec, failed_part, other_tools_error
 from archsplit.remote.farm_executor import FarmExecutor
 from archsplit.remote.reapi_client import Digest, ReapiClient, digest_bytes, read_digest
 from archsplit.system.fs import output_errors

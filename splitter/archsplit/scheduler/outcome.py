@@ -6,7 +6,6 @@ Reports are text: a DOT graph, a CSV table, and a trace for Chrome's and Perfett
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import time
@@ -185,6 +184,8 @@ def format_steps_table(
         size_of: returns the bytes of a file, 0 for a missing one; None for the file system. A row
             counts the files that its step declares.
     """
+    import csv  # noqa: PLC0415 - few calls write a table
+
     size = size_of or _file_size
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -22,7 +22,6 @@ import contextlib
 import heapq
 import math
 import os
-import re
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -46,6 +45,7 @@ from archsplit.scheduler.plan import (
     parallel_seconds,
 )
 from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, WaitReason
+from archsplit.system.patterns import lazy_pattern
 from archsplit.system.process import output_tail
 
 if TYPE_CHECKING:
@@ -66,14 +66,15 @@ _KILL_WAIT_SECONDS = 5.0
 """Seconds for a killed step to end; longer than its grace period."""
 _IDLE_RETRY = 1.0
 """Longest wait in seconds between two attempts to start steps."""
+_LOOKUP_SECONDS = 0.05
 _LOOKUP_THREADS = 64
 """Lookups at a time; each may wait for another process that computes the same step."""
-_NO_SPACE = re.compile("No space left on device|fatal error: when writing output to")
+_NO_SPACE = lazy_pattern("No space left on device|fatal error: when writing output to")
 NO_SPACE_HINT = "the disk is full: free space where TMPDIR points, and run the command again"
 _MIN_FREE_BYTES = 1 << 20
 """Bytes; a compiler that fails with less free space most likely fails for that reason."""
-_COMPILER_TOO_NEW = re.compile(r"gcc versions later than (\d+) are not supported")
-_MISSING_HEADER = re.compile(
+_COMPILER_TOO_NEW = lazy_pattern(r"gcc versions later than (\d+) are not supported")
+_MISSING_HEADER = lazy_pattern(
     r"error: ((?:cublas|cufft|cufile|curand|cusolver|cusparse|nvjpeg|nvrtc)(?:Lt|Mg)?)\w*\.h: No"
 )
 """A header that comes with one of CUDA's libraries, and not with nvcc."""
@@ -248,7 +249,8 @@ class GraphRunner:
         finally:
             self._lookups.close()
             self._executor.close()
-        self._lookups.store_results()
+        while self._lookups.has_results:
+            self._lookups.store_result()
         return self._log.outcome(self._schedule.first_failed)
 
     # Starting
@@ -349,17 +351,23 @@ class GraphRunner:
 
     def _handle_events(self, retry: float) -> None:
         """Handle all events that are there, or check memory; wait at most ``retry`` seconds."""
-        if self._ended.empty():
-            self._lookups.store_results()
+        is_waiting = self._lookups.has_results and bool(self._lookups.active)
+        while self._ended.empty() and not is_waiting and self._lookups.has_results:
+            self._lookups.store_result()
         watched = self._executor.is_local and bool(self._active)
         until_check = self._watchdog.next_check - self._log.now()
         try:
             limit = min(retry, until_check) if watched else retry
+            # Programs wait for lookups, which take milliseconds, unless another process makes the
+            # result: then that one may wait for a result of this one.
+            limit = min(limit, _LOOKUP_SECONDS) if is_waiting else limit
             self._handle_end(*self._ended.get(timeout=max(0.0, limit)))
             # All of them, before steps are started again: many steps end at a time on a farm.
             while not self._ended.empty():
                 self._handle_end(*self._ended.get())
         except Empty:
+            if is_waiting:
+                self._lookups.store_result()
             if watched and self._log.now() >= self._watchdog.next_check:
                 self._watchdog.check(self._log.now(), self._active.values())
 
@@ -501,10 +509,15 @@ class PendingLookups:
         if self._result_cache is not None:
             self._results.append((step, done))
 
-    def store_results(self) -> None:
-        """Store the new results; called while the runner is idle."""
-        while self._result_cache is not None and self._results:
-            self._result_cache.store(*self._results.pop(0))
+    @property
+    def has_results(self) -> bool:
+        """Return True if there are results to store."""
+        return bool(self._results)
+
+    def store_result(self) -> None:
+        """Store the oldest new result; called while the runner is idle."""
+        assert self._result_cache is not None
+        self._result_cache.store(*self._results.pop(0))
 
     def close(self) -> None:
         """Release the threads."""

@@ -21,6 +21,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
+from archsplit.system.patterns import lazy_pattern
 from archsplit.system.resources import resident_memory
 from archsplit.system.signals import deferred_signals
 
@@ -34,7 +35,7 @@ TAIL_LINES = 60
 """Lines of output in an error message."""
 _EARLIER_ERRORS = 8
 """Lines with an error that are shown of the output before."""
-_ERROR_LINE = re.compile(
+_ERROR_LINE = lazy_pattern(
     r"(?:^|[\s:(])(?:error|fatal)\b\s*(?::|at\b|#)|cannot find -l|undefined reference",
     re.IGNORECASE,
 )

@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from archsplit.errors import UsageError
+from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,7 +23,7 @@ _UNITS: dict[str, int] = {
     **{unit: 1000**power for power, unit in enumerate("KMGT", 1)},
     **{f"{unit}I": 1024**power for power, unit in enumerate("KMGT", 1)},
 }
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?((?:[KMGT]I?)?)B?", re.IGNORECASE)
+_SIZE = lazy_pattern(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?((?:[KMGT]I?)?)B?", re.IGNORECASE)
 
 BLOCK = 1 << 20
 """Bytes per read, wherever a file needn't be in memory as a whole."""
