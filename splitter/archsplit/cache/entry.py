@@ -9,14 +9,13 @@ with their digests, as ccache's direct mode does: one entry for each different s
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from archsplit.cache.sealed import DamagedError, seal, unseal
+from archsplit.cache.sealed import DamagedError, seal, sha256_digest, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ __pure__ = True
 
 KEY_SCHEMA = "archsplit cache 5"
 """Version of keys and entries; a part of each key."""
+_DIGEST_DIGITS = 64
 
 
 class KeyComponent(NamedTuple):
@@ -48,14 +48,10 @@ def environment_parts(
 
 def compute_key(parts: Iterable[KeyComponent]) -> str:
     """Return the key as 64 hexadecimal digits; the order of the components counts."""
-    digest = hashlib.sha256(KEY_SCHEMA.encode())
-    for part in parts:
-        for text in part:
-            content = text.encode(errors="surrogateescape")
-            # With lengths, no two lists of texts have the same bytes.
-            digest.update(b"%d:" % len(content))
-            digest.update(content)
-    return digest.hexdigest()
+    # With lengths, no two lists of texts have the same bytes.
+    contents = (text.encode(errors="surrogateescape") for part in parts for text in part)
+    pieces = (b"%d:%b" % (len(content), content) for content in contents)
+    return sha256_digest(KEY_SCHEMA.encode() + b"".join(pieces)).hex()
 
 
 def key_differences(old: Sequence[KeyComponent], new: Sequence[KeyComponent]) -> tuple[str, ...]:
@@ -96,7 +92,7 @@ def _values_text(values: list[str]) -> str:
 
 
 def _is_digest(value: str) -> bool:
-    return len(value) == hashlib.sha256().digest_size * 2 and value.isalnum()
+    return len(value) == _DIGEST_DIGITS and value.isalnum()
 
 
 _LENGTH = struct.Struct("<I")

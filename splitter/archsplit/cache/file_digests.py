@@ -12,6 +12,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from archsplit.cache.usage import file_digest as _digest
 from archsplit.cache.usage import is_reliable, stat_text
 from archsplit.system.outputs import read_stored_file, store_file
 
@@ -86,14 +87,6 @@ class FileDigests:
         if is_reliable(file_stat, since=time.time_ns()):
             self._new.setdefault(group, {})[path] = self._cached[path] = (file_stat, digest)
         return digest
-
-
-def _digest(path: str) -> str:
-    # Imported late: a hit needs the rows of this module only.
-    from archsplit.system.fs import hash_stream  # noqa: PLC0415
-
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path each would cost more
-        return hash_stream(file)[0].hex()
 
 
 def read_rows(path: Path | str) -> dict[str, Any]:

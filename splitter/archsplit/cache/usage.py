@@ -62,6 +62,7 @@ def mark_used(path: Path | str, last_used: float | None = None) -> None:
         return
 
 
+_BLOCK = 1 << 18
 TOO_NEW_NS = 2_000_000_000
 """Age of a file from which its times show each change: clocks of file systems are coarse."""
 
@@ -142,7 +143,24 @@ def current_files(files: Sequence[str]) -> list[str] | None:
 
 def _digest(path: str) -> str:
     try:
-        with open(path, "rb", buffering=0) as file:
-            return sha256_digest(file.read()).hex()
+        return file_digest(path)
     except OSError:
         return ""
+
+
+def file_digest(path: str) -> str:
+    """Return the SHA-256 of a file's content, as hexadecimal digits.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    with open(path, "rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size <= _BLOCK:
+            return sha256_digest(file.read()).hex()
+        from hashlib import sha256
+
+        # A tool has 90 MB, and new memory for each of them takes as long as to hash it.
+        digest, block = sha256(), memoryview(bytearray(_BLOCK))
+        while size := file.readinto(block):
+            digest.update(block[:size])
+        return digest.hexdigest()

@@ -235,9 +235,10 @@ def restore_hit(
     if record is None:
         return None
     # The times of folders in another checkout or on another machine say nothing about these.
-    is_foreign = path != local and (bool(bases) or record["machine"][0] != os.uname().nodename)
+    is_adapted = path != local and record["machine"][0] != os.uname().nodename
+    is_foreign = is_adapted or (path != local and bool(bases))
     # Files first: the source is what changes most.
-    digests = current_files(record["files"])
+    digests = record["files"] if is_adapted else current_files(record["files"])
     if digests is None or not _is_current(record, environment, is_foreign=is_foreign):
         return None
     request, entry, digest, cpu_seconds, stdout, stderr, note = record["hit"]
@@ -318,9 +319,7 @@ def read_record(path: str, bases: Sequence[str] = ()) -> dict[str, list[str]] | 
 
 
 def write_record(
-    path: str,
-    sections: Mapping[str, Sequence[str]],
-    bases: Sequence[str] = (),
+    path: str, sections: Mapping[str, Sequence[str]], bases: Sequence[str] = ()
 ) -> None:
     """Write a record; after a failed write, the next call does a full lookup.
 
