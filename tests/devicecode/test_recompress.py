@@ -194,11 +194,11 @@ def test_an_estimate_compresses_each_image_once(monkeypatch: pytest.MonkeyPatch)
 def test_a_sample_is_of_all_sizes_and_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     container, entry = one_image(FORMS["lz4hc3"][0])
     images = [(container, entry._replace(uncompressed_size=number)) for number in range(1, 400)]
-    assert len(recompress._sample(images)) == 96
+    assert len(recompress._pick_sample(images)) == 96
     # Fewer, of which a large image may be several.
-    monkeypatch.setattr(recompress, "_SAMPLE", 3000)
-    assert len(recompress._sample(images)) == 12
-    assert len({id(one) for one in recompress._sample(images[:2])}) == 2
+    monkeypatch.setattr(recompress, "_SAMPLE_BYTES", 3000)
+    assert len(recompress._pick_sample(images)) == 12
+    assert len({id(one) for one in recompress._pick_sample(images[:2])}) == 2
 
 
 def test_a_large_image_is_estimated_as_a_whole() -> None:

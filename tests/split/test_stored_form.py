@@ -292,7 +292,7 @@ def test_report_names_the_driver_of_a_cuda_12_wheel() -> None:
 def test_cost_of_slow_levels_is_printed_before_they_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("archsplit.split.stored_images._SLOW", 0)
+    monkeypatch.setattr("archsplit.split.stored_images._ANNOUNCED_SECONDS", 0)
     fat = split_samples.hand_made(tmp_path)
     assert main(["split", str(fat), "--out", str(tmp_path / "out"), "--recompress", "19"]) == 0
     first, *_ = capsys.readouterr().err.splitlines()

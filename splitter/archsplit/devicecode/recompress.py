@@ -66,13 +66,13 @@ _ALIGNMENT = 8
 # A number: from Python 3.11, `~` of an IntFlag has no bits above the members that it knows.
 _COMPRESSED = int(EntryFlag.LZ4 | EntryFlag.ZSTD)
 _KINDS = {EntryKind.CUBIN, EntryKind.PTX}
-_PICKS, _FEWEST, _SAMPLE, _MOST = 96, 12, 160 << 20, 256 << 20
+_MOST_PICKS, _FEWEST_PICKS, _SAMPLE_BYTES, _LARGEST_IMAGE = 96, 12, 160 << 20, 256 << 20
 """Most and fewest images of a sample, their decompressed bytes, and the largest image.
 
 It takes 0.3 to 2 CPU seconds. A library that was made to fill memory claims larger images.
 """
-_SMALL, _PARAMETER = 128 << 10, zstd.CompressionParameter
-_OF_QUICK: dict[EntryKind | None, float] = {EntryKind.CUBIN: 0.87, EntryKind.PTX: 0.73}
+_SMALL_IMAGE, _PARAMETER = 128 << 10, zstd.CompressionParameter
+_SHARE_OF_LEVEL_3: dict[EntryKind | None, float] = {EntryKind.CUBIN: 0.87, EntryKind.PTX: 0.73}
 """Share of a frame of level 3 that one of level 9 has: 0.82 to 0.93, and 0.70 to 0.78.
 
 Level 3 is six times as fast. A part of an image at level 9 would be up to 1.5 times too large:
@@ -134,7 +134,7 @@ def recompress_image(container: Container, entry: FatbinEntry, *, level: int) ->
     Raises:
         ToolFailedError: libzstd is another release, or the encoders are damaged.
     """
-    reason = _obstacle(entry, level)
+    reason = _kept_reason(entry, level)
     if reason is not None:
         return ImageResult(kept=reason)
     payload = container.payload(entry)
@@ -166,8 +166,7 @@ def recompress_image(container: Container, entry: FatbinEntry, *, level: int) ->
     # Both ways: the frame gives the raw bytes, and `find_encoder` has made the payload of these.
     # Padding that isn't zeros can't be made again, for example.
     header = content[: entry.header_size]
-    is_same = _unpacked(content) == raw
-    if not is_same or _vendor_entry(header, block, form) != vendor:
+    if _unpacked(content) != raw or _vendor_entry(header, block, form) != vendor:
         return ImageResult(kept=KeptReason.UNMATCHED)
     return ImageResult(content=content, digest=hashlib.sha256(content).digest(), form=form)
 
@@ -220,7 +219,7 @@ def remake_image(content: bytes | memoryview, form: ImageForm) -> bytes:
         raise BinaryFormatError(f"a stored image can't be turned back: {error}") from error
     if hashlib.sha256(raw).digest() != form.raw_digest:
         raise BinaryFormatError("a stored image has other content than the vendor's")
-    header = bytes(content[: int.from_bytes(content[4:8], "little")])
+    header = bytes(content[: _HEADER_SIZE.unpack_from(content, _HEADER_SIZE_AT)[0]])
     size = form.compressed_size or form.size - len(header)
     # The format's own limit: a claimed size must not allocate more.
     is_possible = 0 <= size <= form.size - len(header) <= len(raw) + len(raw) // 255 + 64
@@ -262,7 +261,7 @@ def frame_entry(container: Container, entry: FatbinEntry, frame: bytes, raw_size
 
 def estimate_seconds(entries: Iterable[FatbinEntry], *, level: int) -> float:
     """Return the CPU seconds that recompressing images takes, from their sizes only."""
-    raw = sum(entry.raw_size for entry in entries if _obstacle(entry, level) is None)
+    raw = sum(entry.raw_size for entry in entries if _kept_reason(entry, level) is None)
     return raw / _SPEED[level]
 
 
@@ -274,15 +273,16 @@ def estimate_shares(images: Iterable[PlacedImage]) -> dict[CodeForm, float]:
     """
     groups: dict[tuple[EntryKind | None, Compression], list[PlacedImage]] = {}
     for image in images:
-        if image[1].uncompressed_size <= _MOST and _obstacle(image[1], DEFAULT_LEVEL) is None:
-            groups.setdefault((image[1].kind, image[1].compression), []).append(image)
+        entry = image[1]
+        if entry.uncompressed_size <= _LARGEST_IMAGE and not _kept_reason(entry, DEFAULT_LEVEL):
+            groups.setdefault((entry.kind, entry.compression), []).append(image)
     for group in groups.values():
         # By their ratio, which goes with the share, whichever target they are for.
         group.sort(key=lambda one: one[1].size / (one[1].uncompressed_size or 1))
-    picked = [_sample(group) for group in groups.values()]
+    picked = [_pick_sample(group) for group in groups.values()]
     # Once, though a large image is picked several times.
     images = list({id(image): image for each in picked for image in each}.values())
-    found = map_on_cores(lambda image: _share(*image), images, most=available_cores())
+    found = map_on_cores(lambda image: _estimate_share(*image), images, most=available_cores())
     shares = {id(image): share for image, share in zip(images, found, strict=True)}
     sums: dict[CodeForm, tuple[float, int]] = {}
     for group, picks in zip(groups.values(), picked, strict=True):
@@ -290,9 +290,8 @@ def estimate_shares(images: Iterable[PlacedImage]) -> dict[CodeForm, float]:
         for image in group:
             entry, form = image[1], code_form(image[1])
             # The picks before, at and after it.
-            near = [
-                shares[id(one)] for one in picks[max(0, passed * len(picks) // whole - 1) :][:3]
-            ]
+            first = max(0, passed * len(picks) // whole - 1)
+            near = [shares[id(one)] for one in picks[first : first + 3]]
             share = shares.get(id(image), sum(near) / len(near))
             kept, size = sums.get(form, (0.0, 0))
             sums[form] = (kept + entry.size * share, size + entry.size)
@@ -300,28 +299,29 @@ def estimate_shares(images: Iterable[PlacedImage]) -> dict[CodeForm, float]:
     return {form: kept / size for form, (kept, size) in sums.items()}
 
 
-def _sample(images: Sequence[PlacedImage], count: int = _PICKS) -> list[PlacedImage]:
+def _pick_sample(images: Sequence[PlacedImage], count: int = _MOST_PICKS) -> list[PlacedImage]:
     """Return images evenly by their bytes: a large one stands for more, and may come again."""
     ends = list(accumulate(entry.size for _, entry in images))
     steps = (ends[-1] * (2 * number + 1) // (2 * count) for number in range(count))
     picks = [images[bisect_right(ends, step)] for step in steps]
     raw = {id(one): one[1].raw_size for one in picks}
-    is_enough = count <= _FEWEST or sum(raw.values()) <= _SAMPLE
-    return picks if is_enough else _sample(images, count // 2)
+    is_enough = count <= _FEWEST_PICKS or sum(raw.values()) <= _SAMPLE_BYTES
+    return picks if is_enough else _pick_sample(images, count // 2)
 
 
-def _share(container: Container, entry: FatbinEntry) -> float:
+def _estimate_share(container: Container, entry: FatbinEntry) -> float:
     try:
         raw = image_content(container, entry)
     except BinaryFormatError:
         return 1.0
-    if len(raw) <= _SMALL:
+    if len(raw) <= _SMALL_IMAGE:
         return min(1.0, len(compress_zstd(raw, DEFAULT_LEVEL)) / entry.size)
     options = {int(_PARAMETER.compression_level): 3, int(_PARAMETER.window_log): 23}
-    return min(1.0, _OF_QUICK[entry.kind] * len(zstd.compress(raw, options=options)) / entry.size)
+    frame = zstd.compress(raw, options=options)
+    return min(1.0, _SHARE_OF_LEVEL_3[entry.kind] * len(frame) / entry.size)
 
 
-def _obstacle(entry: FatbinEntry, level: int) -> KeptReason | None:
+def _kept_reason(entry: FatbinEntry, level: int) -> KeptReason | None:
     """Return the reason that an entry's header already gives for its vendor's bytes."""
     if entry.kind not in _KINDS:
         return KeptReason.OTHER_KIND

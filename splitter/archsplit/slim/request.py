@@ -1,4 +1,8 @@
-"""The settings of slimming, and the reasons why a file stays as it is."""
+"""Settings of slimming, and the reasons why code stays.
+
+In: the options of a user, or a file of which nothing was removed. Out: a `SlimRequest`, or a line
+for each group of images with the reason.
+"""
 
 from __future__ import annotations
 
@@ -114,18 +118,17 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
         yield f"{name}: it can't be read: {reason}"
         return
     images_by_reason: defaultdict[str, list[Image]] = defaultdict(list)
-    for unit in units:
-        outside = unit.place is Place.OUTSIDE
-        reason = (
-            # Only the library's own code knows the offsets of such code, so nothing may move it.
-            f"outside of the fatbin sections, in {unit.section}"
-            if outside
-            else "covered by the library's signature (Authenticode), which a change would break"
-            if is_signed
-            else "input of a linker, which no driver loads"
-            if is_input
-            else f"kept by {choice}"
+    file_reason = f"kept by {choice}"
+    if is_signed:
+        file_reason = (
+            "covered by the library's signature (Authenticode), which a change would break"
         )
+    elif is_input:
+        file_reason = "input of a linker, which no driver loads"
+    for unit in units:
+        # Only the library's own code knows the offsets of such code, so nothing may move it.
+        outside = f"outside of the fatbin sections, in {unit.section}"
+        reason = outside if unit.place is Place.OUTSIDE else file_reason
         for image in unit.images:
             images_by_reason[SHARED_FRAMES if image.is_share else reason].append(image)
     for reason, images in images_by_reason.items():

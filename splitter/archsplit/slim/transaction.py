@@ -401,7 +401,7 @@ class StagingFolder:
         site: the site-packages folder.
         root: the mirror.
         digests: SHA-256 of the old libraries, by path.
-        new_digests: SHA-256 of the new libraries, filled by `prepare`.
+        new_digests: SHA-256 of the new libraries by path; `prepare` adds them.
     """
 
     site: Path
@@ -431,10 +431,8 @@ class StagingFolder:
         self._mirror({*paths, *notes, *records})
         map_in_processes(self._write_library, owned, lambda each: each.library.plan.size, workers)
         # Each new library is hashed once: RECORD and the journal have the same digest.
-        new_digests = dict(
-            zip(paths, map_on_cores(lambda path: sha256(self.root / path), paths), strict=True)
-        )
-        self.new_digests.update(new_digests)
+        hashed = map_on_cores(lambda path: sha256(self.root / path), paths)
+        self.new_digests.update(zip(paths, hashed, strict=True))
         changes = [self._file_change(each.library.name, each.owner) for each in owned]
         for distribution in distributions:
             # RECORD last: it has the digests of the other files.

@@ -132,9 +132,7 @@ def _slim_libraries(
         prepare_trial(request, effects, folder),
     )
     target = folder.parent / path.name
-    # The path may differ and lead to the input through a link.
-    if target.exists() and target.samefile(request.source):
-        raise OutputError(f"{target} is the input", hint="choose another folder with --out")
+    _refuse_input(target, request.source)
     with output_errors(target):
         path.chmod(0o644)
         put_file(path, target)
@@ -385,8 +383,7 @@ def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
         return _file_report(request, plan)
     with output_dir(request.out) as out, temporary_dir(out) as folder:
         target = out / f"{source.stem}.slim.{request.name_label}{source.suffix}"
-        if target.exists() and target.samefile(source):
-            raise OutputError(f"{target} is the input", hint="choose another folder with --out")
+        _refuse_input(target, source)
         new = folder / source.name
         write_plan(source, plan, new)
         check_plan(plan, open_file(new))
@@ -399,6 +396,12 @@ def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
             new.chmod(source.stat().st_mode & 0o777)
             put_file(new, target)
     return _file_report(request, plan, output=target, checks=checks)
+
+
+def _refuse_input(target: Path, source: Path) -> None:
+    # The path may differ and lead to the input through a link.
+    if target.exists() and target.samefile(source):
+        raise OutputError(f"{target} is the input", hint="choose another folder with --out")
 
 
 def _check_form(source: Path, plan: FilePlan) -> None:

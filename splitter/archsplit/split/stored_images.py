@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from archsplit.split.model import ReleaseContents
     from archsplit.system.terminal import ProgressSink
 
-_SMALL = 64 << 10
+_SMALL_IMAGE = 64 << 10
 """Decompressed bytes of a small image: deflate looks back 32 KiB."""
-_ROW = 100
+_FORM_BYTES = 100
 """Deflated bytes that the form of an image takes in the index of its pack."""
-_RUN = 256 << 10
+_RUN_BYTES = 256 << 10
 """Bytes of small neighbors that are tried together."""
-_PROMISES = {11: "driver 450.80.02 or later", 12: "driver 525.60.13 or later"}
+_FIRST_DRIVERS = {11: "driver 450.80.02 or later", 12: "driver 525.60.13 or later"}
 """First driver of a CUDA major version, for its machine code.
 Source: CUDA compatibility, "Minor version compatibility"."""
-_SLOW = 10
+_ANNOUNCED_SECONDS = 10
 """CPU seconds that are announced at the default level; the slow level always is."""
 
 
@@ -84,7 +84,7 @@ def store_images(
                 images.setdefault(image.digest, (one.place.container, entry))
     entries = [entry for _, entry in images.values()]
     seconds = estimate_seconds(entries, level=level)
-    if entries and (level == SLOW_LEVEL or seconds > _SLOW):
+    if entries and (level == SLOW_LEVEL or seconds > _ANNOUNCED_SECONDS):
         raw = short_size(sum(entry.raw_size for entry in entries))
         cores = available_cores()
         progress.note(
@@ -115,7 +115,7 @@ def _better_deflated(
         most=available_cores(),
     )
     for run, (vendor, frames) in zip(runs, deflated, strict=True):
-        if vendor <= frames + _ROW * len(run):
+        if vendor <= frames + _FORM_BYTES * len(run):
             yield from run
 
 
@@ -131,12 +131,12 @@ def _small_neighbors(
                 entry = one.place.entries[image.number]
                 if entry.offset not in offsets:
                     continue
-                is_small = entry.raw_size < _SMALL
+                is_small = entry.raw_size < _SMALL_IMAGE
                 if is_small and results[image.digest].form and image.digest not in seen:
                     body = one.place.container.body
                     run[image.digest] = body.at(entry.offset, entry.size, "image").data
                     seen.add(image.digest)
-                if run and (not is_small or sum(map(len, run.values())) > _RUN):
+                if run and (not is_small or sum(map(len, run.values())) > _RUN_BYTES):
                     yield run
                     run = {}
         if run:
@@ -158,7 +158,7 @@ def stored_notes(stored: StoredImages, rows: Iterable[PackContainer], cuda: int)
     if count := kept.pop(None, 0):
         yield f"stored as zstd frames: {count_text(count, 'image')}"
         # With zstd images of the vendor, older drivers never ran the wheel.
-        if (promise := _PROMISES.get(cuda // 1000)) and not kept[KeptReason.ZSTD]:
+        if (promise := _FIRST_DRIVERS.get(cuda // 1000)) and not kept[KeptReason.ZSTD]:
             yield f"the packs need {ZSTD_DRIVER_TEXT}, or libzstd.so.1"
             yield f"wheels of CUDA {cuda // 1000} promise {promise}; --recompress off keeps that"
     for reason, count in kept.most_common():
