@@ -46,7 +46,7 @@ class Encoder(enum.IntEnum):
 
     @property
     def compression(self) -> Compression:
-        """Return the compression of the payloads that it makes."""
+        """Compression of the payloads that it makes."""
         if self is Encoder.ZSTD5_1_5_7:
             return Compression.ZSTD
         return Compression.NONE if self is Encoder.NONE else Compression.LZ4

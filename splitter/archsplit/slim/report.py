@@ -1,6 +1,6 @@
 """The report of a slimmed file, wheel or environment, and the record that it carries.
 
-`SlimReport` is for the one who slims; `slim_text` renders it for a terminal. `removal_note` and
+`SlimReport` is for the user who slims; `slim_text` renders it for a terminal. `removal_note` and
 `removal_record` stay in the slimmed wheel or distribution: for a person who reads its page, and for
 programs that miss a GPU's code in it. `check_gpus` compares the records of an environment with the
 GPUs of a machine. Most libraries report a missing image as an error. Some ignore the error of a
@@ -282,7 +282,7 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
     if report.zstd_saves:
         saves = short_size(report.zstd_saves)
         yield f"--recompress 9 saves about {saves} more on disk, for {ZSTD_DRIVER_TEXT}"
-    # The result stands at the end, where a reader looks first.
+    # The result is last: a reader of a terminal looks there first.
     if report.output is not None:
         if report.size_after is not None:
             size_note = f"{short_size(report.size_before)} before"

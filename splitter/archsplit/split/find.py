@@ -92,7 +92,7 @@ def find_splittable(wheel: Wheel, scratch: ScratchFiles, *, prefix: str = "") ->
         ]
 
     found = [one for group in wheel.map_members(search, wheel.names) for one in group]
-    # In the order of the wheel, whichever core was faster.
+    # In the order of the wheel: any thread may have been faster.
     found.sort(key=lambda one: numbers[one[0]])
     libraries = [one for _, one in found if isinstance(one, SplittableLibrary)]
     others = [one for _, one in found if not isinstance(one, SplittableLibrary)]
@@ -107,7 +107,7 @@ def _search_member(
     """Yield a member as a library to split, or its code that stays; compare it with RECORD."""
     info = wheel.archive.members[name]
     form = detect_form(read_head(wheel.archive, info, HEAD_SIZE))
-    # Read nevertheless: the core takes this member over, so RECORD must hold for it.
+    # Read too: the core takes this member over, so RECORD must hold for it.
     if form is None:
         wheel.check(name)
         # `slim` may have emptied it.

@@ -1,7 +1,7 @@
 """Records of a split: the request, the cores of a release, and their device code.
 
 A core is made of one fat wheel. `plan_contents` joins the device code of all cores: containers with
-the same images are one, whichever core, library or place they are from. Its result is the packs
+the same images are one, from any core, library or place. Its result is the packs
 over all containers, divided into files, and the hashes that tie packs and cores together.
 """
 
@@ -163,7 +163,7 @@ class Core:
 
     @property
     def identity(self) -> Identity:
-        """Return the core's identity."""
+        """Identity of the core."""
         return Identity(
             package=self.name.project,
             version=self.name.version,
@@ -193,7 +193,7 @@ class Core:
 
     @property
     def table(self) -> bytes:
-        """Return the content of the core's own pack, when all its libraries were read again."""
+        """Content of the core's own pack; waits until all its libraries were read again."""
         targets = {
             # The table is not a plugin; its descriptor lists what all packs have together.
             image.target

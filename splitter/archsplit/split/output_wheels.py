@@ -107,7 +107,7 @@ def _bill(core: Core, distribution: str, summary: str = "", loader: Path | None 
     """Return the bill of a wheel.
 
     The ancestor of a pack is the release or library: no wheel of the release is named, because a
-    pack is the same whichever of them were split.
+    pack is the same for any wheels that were split.
 
     Args:
         loader: in the core; None for a pack.
@@ -268,7 +268,7 @@ class PackWriter:
 
     @property
     def core(self) -> Core:
-        """Return the first core."""
+        """First core."""
         return self.cores[0]
 
     def libraries(self, file: PackFile) -> tuple[PackLibrary, ...]:

@@ -83,7 +83,7 @@ def wrapped_environment(
         env |= {
             "TORCH_CUDA_ARCH_LIST": torch_arch_list(targets),
             "CUDAARCHS": architectures,
-            # scikit-build-core reads it; CUDAARCHS has no effect where a default is set first.
+            # scikit-build-core reads it; CUDAARCHS has no effect if a default is set first.
             "CMAKE_ARGS": _joined(
                 env.get("CMAKE_ARGS", ""), f"-DCMAKE_CUDA_ARCHITECTURES={architectures}"
             ),
@@ -162,7 +162,7 @@ def _make_once(toolkit: Toolkit, links: Mapping[str, Path], made: Path) -> Path:
         made.parent.mkdir(parents=True, exist_ok=True)
         with temporary_dir(made.parent) as private:
             _write_links(toolkit, links, private / made.name, made)
-            # Another process may have made it meanwhile.
+            # Another process may have made it in the meantime.
             if not (made / "bin" / "nvcc").is_file():
                 (private / made.name).rename(made)
     return made

@@ -84,12 +84,12 @@ class OutputFolder:
 
     @property
     def out(self) -> Path:
-        """Return the output folder of the command."""
+        """Output folder of the command."""
         return self.folder / "out"
 
     @property
     def temporary(self) -> Path:
-        """Return the command's ``TMPDIR``, removed with all that a killed compiler leaves."""
+        """Folder for ``TMPDIR``, removed with all that a killed compiler leaves."""
         return self.folder / "tmp"
 
     def command(self, environment: Mapping[str, str]) -> Command:

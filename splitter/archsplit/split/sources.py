@@ -127,5 +127,5 @@ def _platform_tags(library: Path, effects: Effects, folder: Path) -> tuple[str, 
             provided=("*",),
         ).names
     except WheelError:
-        # A usable wheel nevertheless, only not one for the public index.
+        # The wheel is usable, but not for the public index.
         return (f"linux_{MACHINE_NAMES[machine]}",)

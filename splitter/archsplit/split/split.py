@@ -180,7 +180,7 @@ class _Split:
 
     @property
     def folder(self) -> Path:
-        """Return the private folder."""
+        """Private folder of the split."""
         return self.scratch.folder
 
     def run(self, out: Path) -> Release:

@@ -6,9 +6,9 @@ listed with the reason. After the file is written, the table is made from the fi
 from the plan.
 
 The unpacked library is never changed, so a library of gigabytes takes no memory, and each digest is
-computed once. Its space is given back when the core's library is written, but for the images, which
-the packs take. The core's library is packed in the background, while the packs are planned and
-written.
+computed once. Its space is given back when the core's library is written, except for the images,
+which the packs take. The core's library is packed in the background, while the packs are planned
+and written.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ class SplittableLibrary:
 
     @property
     def machine(self) -> ElfMachine:
-        """Return the machine that the library is for."""
+        """Machine that the library is for."""
         return MACHINE_NAMES[self.elf.header.machine]
 
     @property
     def movable(self) -> tuple[RegisteredContainer, ...]:
-        """Return the containers that can move into packs."""
+        """Containers that can move into packs."""
         return tuple(one for one in self.containers if one.wrapper is not None)
 
 
@@ -114,7 +114,7 @@ class StrippedLibrary:
     Attributes:
         name: its path in site-packages after the installation.
         packed: the stripped library, packed for the core's wheel while packs are written.
-        written: the same, read again meanwhile.
+        written: the table and the record, read from the written file.
         unmoved: the device code that is still in it.
         rows: the containers that moved, without addresses.
         moved: the original containers, in the order of the rows.
@@ -139,7 +139,7 @@ class StrippedLibrary:
 
     @property
     def original_images(self) -> ContainerImages:
-        """Return the images that moved, read before the library was written."""
+        """Images that moved, read before the library was written."""
         return tuple(row.images for row in self.rows)
 
 
@@ -149,7 +149,7 @@ class StripTools:
 
     Attributes:
         workers: write and pack, while other libraries and packs are made.
-        readers: read written libraries again, meanwhile.
+        readers: read written libraries again, at the same time.
     """
 
     scratch: ScratchFiles
@@ -245,7 +245,7 @@ def errors_named(library: SplittableLibrary) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Packing:
-    """Packing of a stripped library, whose file is freed piece by piece meanwhile.
+    """Packing of a stripped library, which frees its file piece by piece.
 
     Attributes:
         readers: jobs that read the file, too.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from archsplit.wheels.zip_writer import ParallelDeflater
 
 _MANY_WORKERS, _MANY_CORES = 4, 8
-"""Wheels written at a time, on a machine on which two would leave most cores idle."""
+"""Wheels written at a time if two would leave most cores idle."""
 
 
 @contextmanager
