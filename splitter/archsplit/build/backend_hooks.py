@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Target
     from archsplit.build.plan import BuildPlan, BuildRequest
-    from archsplit.formats.elf import ElfMachine
     from archsplit.recipe.model import Recipe
     from archsplit.release.context import Effects
     from archsplit.wheels.metadata import CoreMetadata
@@ -155,11 +154,10 @@ def build_editable_core(request: BuildRequest, effects: Effects, *, out: Path) -
 
 def _editable(plan: BuildPlan, effects: Effects) -> WheelDraft:
     recipe, identity = plan.context.recipe, plan.identity
-    machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
-    loader = copy_loader(folder=plan.context.folder, machine=machine)
+    loader = copy_loader(folder=plan.context.folder, machine=effects.elf_machine)
     planner = WheelPlanner(recipe=recipe, identity=identity)
     # Only this machine installs the wheel. An index refuses the tag, as it should.
-    core = planner.core(loader, (f"linux_{machine}",))
+    core = planner.core(loader, (f"linux_{effects.elf_machine}",))
     # The package's own files are imported from the source tree.
     sources = {str(path) for path in recipe.python.files}
     made = [member for member in core.members if member.name not in sources]

@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from archsplit.build.plan import BuildPlan, BuildRequest
     from archsplit.build.provenance import Origins
     from archsplit.compiler.cache_session import CacheSession
-    from archsplit.formats.elf import ElfMachine
     from archsplit.recipe.model import Recipe
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
@@ -288,9 +287,7 @@ def _drafts(
         plugin = Plugin(kind="library", name=str(target), targets=(str(target),))
         yield plugin, planner.plugin(target, library, promised[-1])
     if plan.core:
-        # nvcc exists for these two machines only.
-        machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
-        loader = copy_loader(folder=plan.context.folder, machine=machine)
+        loader = copy_loader(folder=plan.context.folder, machine=effects.elf_machine)
         platforms = tags.promised(planner.core_libraries(loader), (), policy)
         # The core of a part is the same on all machines, whichever targets they build.
         if len(promised) == len(plan.identity.targets):

@@ -30,6 +30,7 @@ from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
 from archsplit.cli.files import check_folder
 from archsplit.cli.options import capabilities, show
+from archsplit.devicecode.partition import capability_extra
 from archsplit.errors import (
     ArchsplitError,
     InputError,
@@ -285,7 +286,7 @@ def _ask_uv(environment: Environment, request: CoreRequest) -> Offer | None:
     }
     extras = {extra: names for extra, names in plugins.items() if _GPU_EXTRA.fullmatch(extra)}
     # A plugin may serve several capabilities, each with an extra of its own.
-    for extra in (f"cc{gpu.replace('.', '')}" for gpu in request.gpus if extras):
+    for extra in (capability_extra(Capability.parse(gpu)) for gpu in request.gpus if extras):
         own = _resolve_extra(environment, request, extra) or {}
         names = tuple(name for name in own if name.startswith(f"{request.name}-"))
         extras |= {extra: names} if names else {}
@@ -359,7 +360,7 @@ def _check_offer(offer: Offer, request: CoreRequest) -> None:
 
 def _extra(gpu: str, offer: Offer) -> str | None:
     """Return the extra for a capability, or None."""
-    number = gpu.replace(".", "")
+    number = Capability.parse(gpu).sm_number
     extra = next((one for one in (f"cc{number}", f"sm{number}") if one in offer.extras), None)
     return extra or ("ptx" if "ptx" in offer.extras and _is_newest(gpu, offer) else None)
 
@@ -434,7 +435,7 @@ def _index_sizes(
 def _is_newest(gpu: str, offer: Offer) -> bool:
     """Return True if a capability is newer than all extras of a release."""
     numbers = (re.sub("[^0-9]", "", one) for one in offer.extras)
-    return int(gpu.replace(".", "")) > max((int(one) for one in numbers if one), default=0)
+    return Capability.parse(gpu).sm_number > max((int(one) for one in numbers if one), default=0)
 
 
 def _listed_wheel(arguments: argparse.Namespace, name: str, environment: Environment) -> str | None:

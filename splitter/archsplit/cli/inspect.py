@@ -115,8 +115,7 @@ def report_problems(inventory: Inventory, console: Console) -> None:
     """Print the files that could not be read, to standard error."""
     for file in inventory.files:
         if file.problem is not None:
-            text = f"warning: {file.path}: {file.problem}"
-            options.say(console, text)
+            options.say(console, f"warning: {file.path}: {file.problem}")
 
 
 def write_summary(arguments: argparse.Namespace, text: Callable[[], str]) -> None:

@@ -7,7 +7,6 @@ capability keep their rows, so that a report can name them.
 from __future__ import annotations
 
 import csv
-import io
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -79,8 +78,12 @@ def read_gpu_table(text: str, *, where: str) -> GpuTable:
     Raises:
         InputError: a column is missing, or a row can't be read; lists every fault.
     """
-    faults: list[str] = []
-    rows = list(_rows(text, faults))
+    faults, rows = [], []
+    for number, cells in _cells(text, where):
+        try:
+            rows.append(_row(number, cells))
+        except ValueError as error:  # noqa: PERF203 - each line has a fault of its own
+            faults.append(f"{number}: {error}")
     # All faults at once: a table is often made by a script.
     if faults:
         raise InputError("\n".join(f"{where}:{fault}" for fault in faults), hint=_HINT)
@@ -112,26 +115,20 @@ def _unknown_names(rows: list[_Row]) -> str:
     return f", only of {', '.join(names[:_MAX_SHOWN])}{more}" if names else ""
 
 
-def _rows(text: str, faults: list[str]) -> Iterator[_Row]:
+def _cells(text: str, where: str) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Yield the number of each line, and its cells by column."""
     # Spreadsheets write a byte order mark.
     lines = text.removeprefix("\ufeff").splitlines()
     kept = [(number, line) for number, line in enumerate(lines, 1) if _is_content(line)]
     header = next(csv.reader([kept[0][1]])) if kept else []
     names = [name.strip().casefold() for name in header]
     if "share" not in names or not set(_GPU_COLUMNS) & set(names):
-        faults.append(f"{kept[0][0] if kept else 1}: the columns are {', '.join(names) or 'none'}")
-        return
-    reader = csv.reader(io.StringIO("\n".join(line for _, line in kept[1:])))
+        found = f"{kept[0][0] if kept else 1}: the columns are {', '.join(names) or 'none'}"
+        raise InputError(f"{where}:{found}", hint=_HINT)
     # Numbers count the file's lines, comments included.
+    reader = csv.reader(line for _, line in kept[1:])
     for (number, _), cells in zip(kept[1:], reader, strict=False):
-        yield from _read_row(number, dict(zip(names, map(str.strip, cells), strict=False)), faults)
-
-
-def _read_row(number: int, cells: Mapping[str, str], faults: list[str]) -> Iterator[_Row]:
-    try:
-        yield _row(number, cells)
-    except ValueError as error:
-        faults.append(f"{number}: {error}")
+        yield number, dict(zip(names, map(str.strip, cells), strict=False))
 
 
 def _is_content(line: str) -> bool:

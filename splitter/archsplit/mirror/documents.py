@@ -14,6 +14,7 @@ from urllib.parse import quote
 from packaging.pylock import Pylock
 
 from archsplit.arch.target import Capability
+from archsplit.devicecode.partition import capability_extra
 from archsplit.system.toml import loads
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def lock_devices(request: MirrorRequest) -> dict[str, tuple[str, ...]]:
     """
     machines = {"": request.edit.devices}
     if request.split:
-        machines = {f"cc{Capability.parse(one).sm_number}": (one,) for one in machines[""]}
+        machines = {capability_extra(Capability.parse(one)): (one,) for one in machines[""]}
     found: dict[str, tuple[str, ...]] = {}
     for machine, devices in machines.items():
         label = "-".join(filter(None, (request.lock_name, machine)))

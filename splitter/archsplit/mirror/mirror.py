@@ -21,9 +21,9 @@ from archsplit.index.retry import RetryPolicy, SystemClock
 from archsplit.index.static_folder import lock_folder
 from archsplit.index.static_update import IndexChange, update_index
 from archsplit.mirror.documents import is_own_lock, lock_devices, lock_texts
+from archsplit.mirror.download import Downloader
 from archsplit.mirror.edit import (
     NO_CODE_FOR_GPU,
-    Downloader,
     EditedWheel,
     describe_original,
     edit_wheel,

@@ -220,8 +220,7 @@ def _missing_pins(wheel: WheelFacts, subject: _Subject) -> Findings:
     if wheel.metadata is not None:
         yield from pin_faults(wheel.file, wheel.metadata, subject.identity)
     elif subject.scope.published:
-        found = "its METADATA is one that an index refuses"
-        yield finding("unreadable", wheel.file, found)
+        yield finding("unreadable", wheel.file, "its METADATA is one that an index refuses")
 
 
 def _wrong_plugin_files(wheel: WheelFacts, subject: _Subject) -> Findings:

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from archsplit.release.wheel_set import WheelSet
     from archsplit.system.finding import Finding
 
+    Describe = Callable[[Sequence[Path]], DescriptionCheck]
+
 Names = frozenset[str]
 
 _PTX_ENTRY = re.compile(rb"\.entry\s+([A-Za-z_$%][\w$]*)")
@@ -148,15 +150,12 @@ def kernel_faults(found: Mapping[str, Names], allowed: tuple[str, ...]) -> Itera
     for missing, files in sorted(files_by_missing.items(), key=lambda pair: pair[1]):
         if not missing:
             continue
-        others = [file for file, names in found.items() if missing & names]
+        other, *further = [file for file, names in found.items() if missing & names]
         first = ", ".join(sorted(shown[name] for name in missing)[:_SHOWN])
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        text = f"no {first}{more}, which {_first_of(others)} has"
+        others = f"{other} (and {len(further)} more)" if further else other
+        text = f"no {first}{more}, which {others} has"
         yield finding("missing-kernel", ", ".join(files), text)
-
-
-def _first_of(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} more)"
 
 
 def _is_allowed(spellings: tuple[str, str], patterns: tuple[str, ...]) -> bool:
@@ -263,10 +262,6 @@ def _short_name(name: str) -> str:
     plain = name.removeprefix("void ").replace("(anonymous namespace)::", "")
     plain = re.split(r"[<(]", plain, maxsplit=1)[0]
     return plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME - 1]}…"
-
-
-if TYPE_CHECKING:
-    Describe = Callable[[Sequence[Path]], DescriptionCheck]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

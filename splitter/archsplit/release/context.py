@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from archsplit.cache.config import Settings
+    from archsplit.formats.elf import ElfMachine
     from archsplit.remote.endpoint import EngineChoice
     from archsplit.system.process import Starter
     from archsplit.system.terminal import ProgressSink
@@ -67,6 +68,11 @@ class Effects:
     machine: str = field(default_factory=platform.machine)
     python_path: str = field(default_factory=_python_path)
     workers: WorkerProcesses | None = None
+
+    @property
+    def elf_machine(self) -> ElfMachine:
+        """Machine of the loader: nvcc exists for these two machines only."""
+        return "aarch64" if self.machine == "aarch64" else "x86_64"
 
     def __post_init__(self) -> None:
         if self.jobs < 1:

@@ -120,8 +120,7 @@ def _cell(
             missing.append(distribution)
         else:
             files.append(own[found].file)
-    place = core_name.place
-    return Cell(place=place, gpu=gpu, files=tuple(files), missing=tuple(missing))
+    return Cell(place=core_name.place, gpu=gpu, files=tuple(files), missing=tuple(missing))
 
 
 def _missing_cores(release: Release) -> Iterator[Cell]:

@@ -135,8 +135,9 @@ def _download_table(release: Release, details: SplitDetails) -> Iterator[str]:
 def download_lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     """Yield the lines of a table, the head first; its second column has sizes."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    line = "  ".join(f"{{:{'<>'[n == 1]}{width}}}" for n, width in enumerate(widths))
-    yield from (line.format(*row).rstrip() for row in rows)
+    for first, size, *others in rows:
+        cells = (first.ljust(widths[0]), size.rjust(widths[1]), *map(str.ljust, others, widths[2:]))
+        yield "  ".join(cells).rstrip()
 
 
 def _gpu_text(gpus: Sequence[Capability], room: int) -> str:

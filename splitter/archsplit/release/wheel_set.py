@@ -32,7 +32,7 @@ from archsplit.formats.elf import ELF_MAGIC
 from archsplit.formats.reader import Window, open_file
 from archsplit.release.findings import error_finding, finding
 from archsplit.release.identity import (
-    IDENTITY_FILE,
+    IDENTITY_ENDING,
     LOADER_PACKAGE,
     Identity,
     ReleaseKind,
@@ -476,8 +476,7 @@ def _check_form(content: Window, form: ImageForm) -> None:
 def read_identity(wheel: Wheel) -> Identity | None:
     """Return the identity of a core; None for every other wheel."""
     for name in wheel.names:
-        is_identity = PurePosixPath(name).match(f"*/{LOADER_PACKAGE}/{IDENTITY_FILE}")
-        if is_identity and name.count("/") == _IDENTITY_DEPTH:
+        if name.endswith(IDENTITY_ENDING) and name.count("/") == _IDENTITY_DEPTH:
             return parse_identity(wheel.read(name), where=name)
     return None
 

@@ -66,7 +66,7 @@ SIGNATURE_FILES = ("RECORD.jws", "RECORD.p7s")
 _T = TypeVar("_T")
 
 
-def read_dist_info(
+def _read_dist_info(
     archive: Archive,
     name: WheelName,
     *,
@@ -368,7 +368,7 @@ def open_wheel(
     """
     name = WheelName.parse(path.name)
     with open_archive(path) as archive:
-        dist_info, info, rows = read_dist_info(
+        dist_info, info, rows = _read_dist_info(
             archive,
             name,
             same_tags=same_tags,
