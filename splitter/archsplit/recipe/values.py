@@ -37,7 +37,7 @@ TABLE_CONFIG = ConfigDict(extra="forbid", alias_generator=lambda name: name.repl
 """Configuration of pydantic for a table of a recipe."""
 
 TextValidator = partial(PlainValidator, json_schema_input_type=str)
-"""Validator of a value that is text in the file, and another type in the record."""
+"""Validator of text that becomes another type."""
 
 _Item = TypeVar("_Item")
 
