@@ -565,7 +565,8 @@ def _targets_in_object(elf: Elf, section: Section) -> Iterator[tuple[int, _Point
 
 def _absolute_relocations(elf: Elf, section: Section) -> Iterator[tuple[int, int, int, int]]:
     """Return each wrapper's offset, its target's section and offset, and the record."""
-    relocations = _single_section(elf, _relocation_sections(elf, section))
+    tables = (one for one in elf.sections() if one.type == SectionType.RELA)
+    relocations = _single_section(elf, (one for one in tables if one.info == section.index))
     if relocations is None:
         return
     absolute = relocation_type(elf, _ABSOLUTE)
@@ -577,11 +578,3 @@ def _absolute_relocations(elf: Elf, section: Section) -> Iterator[tuple[int, int
             row = symbols.unpack(SYMBOL, (info >> 32) * SYMBOL.size, "symbol of a wrapper")
             record = table.start + number * RELA.size
             yield wrapper * _WRAPPER.size, row[3], row[4] + addend, record
-
-
-def _relocation_sections(elf: Elf, section: Section) -> Iterator[Section]:
-    return (
-        other
-        for other in elf.sections()
-        if other.type == SectionType.RELA and other.info == section.index
-    )
