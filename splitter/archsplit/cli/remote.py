@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import ToolNotFoundError
 from archsplit.system.fs import temporary_dir
 from archsplit.system.resources import available_cores
 
@@ -93,6 +92,7 @@ def _as_json(address: str, rows: list[CheckRow]) -> str:
 
 def run_worker(arguments: argparse.Namespace, console: Console) -> int:
     """Serve the scheduler until it ends, or until Ctrl-C."""
+    from archsplit.remote.connect import missing_library_error
     from archsplit.remote.endpoint import parse_dask_endpoint
 
     endpoint = parse_dask_endpoint(
@@ -104,9 +104,7 @@ def run_worker(arguments: argparse.Namespace, console: Console) -> int:
     try:
         from archsplit.remote.dask_executor import serve_scheduler
     except ImportError as error:
-        raise ToolNotFoundError(
-            f"the package {error.name} is not installed", hint="pip install 'archsplit[dask]'"
-        ) from None
+        raise missing_library_error(error, "dask") from None
     console.print(f"Started slots for {endpoint.address}: {arguments.jobs}", soft_wrap=True)
     # Before the connection: dask's error would be taken for one of the scheduler.
     with temporary_dir() as folder:

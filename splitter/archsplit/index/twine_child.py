@@ -27,6 +27,8 @@ from twine.exceptions import TwineException
 from twine.settings import Settings
 from twine.utils import sanitize_url
 
+from archsplit.system.env import without_user
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -36,7 +38,6 @@ _TEXT = 1000
 _HEADERS = ("Retry-After", "RateLimit")
 _PARENT_DEATH_SIGNAL = 1
 _TAGS = re.compile(r"<(style|script|title)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
 _TOKEN = re.compile(r"\bpypi-[\w-]{16,}")
 
 
@@ -56,9 +57,9 @@ def _outcome(work: Callable[[list[str]], dict[str, object]], words: list[str]) -
     except requests.HTTPError as error:
         return _answered(cast("requests.Response", error.response))
     except requests.RequestException as error:
-        return {"outcome": "unreachable", "reason": _without_user(str(error))}
+        return {"outcome": "unreachable", "reason": without_user(str(error))}
     except TwineException as error:
-        return {"outcome": "refused by twine", "reason": _without_user(str(error.args[0]))}
+        return {"outcome": "refused by twine", "reason": without_user(str(error.args[0]))}
 
 
 class _Kept(logging.Handler):
@@ -97,7 +98,7 @@ def _where(words: list[str]) -> dict[str, object]:
     # Refuses the address of the old PyPI here, before anything is planned.
     settings.check_repository_url()
     address = sanitize_url(str(settings.repository_config["repository"]))
-    return {"reason": _without_user(address)}
+    return {"reason": without_user(address)}
 
 
 def _upload(words: list[str]) -> dict[str, object]:
@@ -133,11 +134,7 @@ def _secrets(request: requests.PreparedRequest) -> Iterator[str]:
 def _masked(text: str, secrets: Sequence[str]) -> str:
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
-    return _TOKEN.sub("***", _without_user(text))
-
-
-def _without_user(text: str) -> str:
-    return _USER_INFO.sub("", text)
+    return _TOKEN.sub("***", without_user(text))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ state of the index.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from archsplit.errors import (
 from archsplit.index.plan import NameStatus
 from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds, utc_text
 from archsplit.scheduler.runner import NO_SPACE_HINT, is_full
+from archsplit.system.env import without_user
 from archsplit.system.fs import read_file, sha256, temporary_dir
 from archsplit.system.process import Command
 
@@ -47,8 +47,6 @@ _CHECK_SECONDS = 300.0
 _WHERE_SECONDS = 60.0
 _LEAST_BYTES_A_SECOND = 100_000
 """Slowest expected speed; with `Twine.seconds` it sets the timeout of an upload."""
-
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 _CREDENTIALS = (
     "twine finds credentials in TWINE_USERNAME and TWINE_PASSWORD, ~/.pypirc, or a keyring; on PyPI"
@@ -223,7 +221,7 @@ class Twine:
 
 def _last_line(done: CompletedProcess) -> str:
     lines = done.tail().splitlines() or [f"exit status {done.returncode}"]
-    return _USER_INFO.sub("", lines[-1])
+    return without_user(lines[-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
