@@ -235,15 +235,12 @@ def _fault_text(fault: RecipeFault) -> str:
 
 
 def _describe(detail: ErrorDetails) -> str:
-    # The input of a missing or too short value is empty, so only other messages show it.
-    if detail["type"] == "literal_error":
-        return f"must be {detail['ctx']['expected']}, not {detail['input']!r}"
     message = _MESSAGES.get(detail["type"], detail["msg"])
-    return (
-        message
-        if detail["type"] in {"missing", "too_short"}
-        else f"{message}, not {detail['input']!r}"
-    )
+    if detail["type"] == "literal_error":
+        message = f"must be {detail['ctx']['expected']}"
+    # The input of a missing or too short value is empty.
+    is_empty = detail["type"] in {"missing", "too_short"}
+    return message if is_empty else f"{message}, not {detail['input']!r}"
 
 
 def _keys_of(path: KeyPath, tables: Mapping[str, type]) -> list[str]:
