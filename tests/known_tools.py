@@ -12,7 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from archsplit.cache import file_digests
+from archsplit.cache import file_digests, usage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ _LEAST_AGE_NS = 2_000_000_000
 def remember_tools(folder: Path) -> None:
     """Keep the digests of large files in a folder, for all processes of the run."""
     FOLDERS.append(folder)
-    read = file_digests._digest
+    read = usage.file_digest
     # Tests mount file systems of their own, whose numbers come again.
     devices = {os.stat(each).st_dev for each in (folder, sys.prefix, "/usr/bin")}  # noqa: PTH116
 
@@ -46,7 +46,7 @@ def remember_tools(folder: Path) -> None:
                 place.symlink_to(found)
         return found
 
-    file_digests._digest = digest
+    vars(file_digests)["file_digest"] = digest
 
 
 def _identity(path: str) -> tuple[int, ...] | None:

@@ -193,6 +193,16 @@ def test_the_folder_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_link_in_place_of_an_abandoned_folder_costs_its_target_nothing(tmp_path: Path) -> None:
+    common, mine = tmp_path / "common", tmp_path / "mine"
+    common.mkdir()
+    left = abandoned(common)
+    left.rename(mine)
+    left.symlink_to(mine)
+    with fs.temporary_dir(common):
+        assert os.listdir(mine) == ["half-written.whl"]
+
+
 def test_next_output_removes_leftovers_of_a_killed_writer(tmp_path: Path) -> None:
     path = tmp_path / "toy.whl"
     path.write_text("old")

@@ -12,8 +12,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from archsplit.cache.usage import file_digest as _digest
-from archsplit.cache.usage import is_reliable, stat_text
+from archsplit.cache.usage import file_digest, is_reliable, stat_text
 from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class FileDigests:
             known = self._cached.get(path)
             if file_stat and known is not None and known[0] == file_stat:
                 return known[1]
-            digest = _digest(path)
+            digest = file_digest(path)
         except OSError:
             return None
         # The file changed while it was read: the hashed bytes are unknown.

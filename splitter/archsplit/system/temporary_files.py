@@ -152,8 +152,13 @@ def remove_if_abandoned(path: str) -> None:
 def remove_dir(folder: str) -> None:
     """Remove a folder with all that is in it, as far as possible."""
     try:
-        for name in os.listdir(folder):
-            os.unlink(os.path.join(folder, name))
+        # Never through a link, which another user may have put here.
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            for name in os.listdir(opened):
+                os.unlink(name, dir_fd=opened)
+        finally:
+            os.close(opened)
         os.rmdir(folder)
     except OSError:
         if os.path.lexists(folder):
