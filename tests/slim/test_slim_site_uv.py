@@ -37,7 +37,7 @@ def test_environment_of_uv_is_slimmed_without_changing_its_cache(
     site = environment.site
     before, cached = snapshot(site), snapshot(cache)
     report = slim(site)
-    shared = any("libraries are shared" in note for note in report.notes)
+    shared = any("shared with a cache" in note for note in report.notes)
     assert shared == (links != "copy")
     assert snapshot(cache) == cached
     assert held(site / LIBRARY)[0] == ["sm_90"]

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from split_samples import (
 
 from archsplit.cli.main import main
 from archsplit.errors import DevicePackError, UsageError, VerifyError
+from archsplit.inspect.sizes import _LOADER, _STUB_LIBRARY
 from archsplit.split import stored_images
 from archsplit.wheels.reader import extract_member, open_wheel
 from in_process import run_archsplit
@@ -68,6 +70,18 @@ def targets(content: dict[str, Any]) -> set[str]:
 
 def services(content: dict[str, Any]) -> list[tuple[str, dict[str, int], list[str]]]:
     return [(one["device"], one["containers"], one["targets"]) for one in content["devices"]]
+
+
+def test_estimate_of_a_core_includes_its_loader(sample: Sample) -> None:
+    with zipfile.ZipFile(sample.fat) as fat, zipfile.ZipFile(sample.wheel()) as core:
+        members = {each.filename: each for each in core.infolist()}
+        added = [members[name] for name in members.keys() - set(fat.namelist())]
+    # The directory has a second header of each member.
+    headers = sum(76 + 2 * len(each.filename) for each in added)
+    libraries = sum(each.filename.endswith(".restore") for each in added)
+    # The table of images isn't in the estimate: of a wheel, it is next to nothing.
+    packed = sum(each.compress_size for each in added if not each.filename.endswith("core.pack"))
+    assert packed + headers == pytest.approx(_LOADER + libraries * _STUB_LIBRARY, rel=0.05)
 
 
 def test_a_pack_its_wheel_and_its_folder_show_their_images(

@@ -40,6 +40,8 @@ _LETTERS_WITH_AN = "AEFHILMNORSX"
 _BRANDS = ("GeForce ", "Tesla ")
 _LEAST_MOVED = 0.001
 """Least share of all bytes for which a split is worth a line."""
+_LOADER, _STUB_LIBRARY = 84_000, 4_500
+"""Packed bytes that a core has for the loader, and for each split library: measured."""
 _STUB = 2048
 """Largest image of a stub container; see `archsplit.devicecode.file_plan.is_stub`.
 
@@ -245,12 +247,14 @@ class _Totals(NamedTuple):
     """Sums of an inventory that are the same for each GPU; bytes.
 
     Attributes:
+        added: what a core has beside what the wheel had.
         code: in containers.
         moved: in containers that split moves; None if it can't split the subject.
         bitcode: of files of LLVM bitcode, by target.
     """
 
     whole: int
+    added: int
     code: int
     moved: int | None
     bitcode: Mapping[Target, int]
@@ -260,8 +264,10 @@ def _add_up(inventory: Inventory, groups: tuple[CodeGroup, ...]) -> _Totals:
     whole = download_size(inventory)
     moved = sum(group.sizes.total() for group in groups if group.facts.is_moved)
     is_estimated = all(file.zstd is not None for file in inventory.files)
+    libraries = sum(bool(file.units) for file in inventory.files)
     return _Totals(
         whole=whole,
+        added=_LOADER + _STUB_LIBRARY * libraries if inventory.is_wheel else 0,
         code=sum(group.sizes.total() + group.other for group in groups),
         moved=moved if is_estimated and moved > _LEAST_MOVED * whole else None,
         bitcode={
@@ -293,7 +299,7 @@ def _usage(totals: _Totals, groups: tuple[CodeGroup, ...], capability: Capabilit
             newer += 0 if ptx is None or ptx == best else group.sizes[ptx]
         if facts.is_moved and best is not None:
             pack += group.packed[best]
-    whole, code, moved, bitcode = totals
+    whole, added, code, moved, bitcode = totals
     linked = kept_bitcode(bitcode, Selection(devices=frozenset([capability])))
     return DeviceUsage(
         capability=capability,
@@ -309,7 +315,7 @@ def _usage(totals: _Totals, groups: tuple[CodeGroup, ...], capability: Capabilit
         - cut
         + newer
         - sum(size for target, size in bitcode.items() if target not in linked),
-        core=None if moved is None else whole - moved,
+        core=None if moved is None else whole + added - moved,
         pack=None if moved is None else pack,
         newer_ptx=newer,
     )
