@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from archsplit.arch import gpu_list
 from archsplit.arch.compat import GPU_BY_CAPABILITY, published_targets
 from archsplit.arch.gpu_list import parse_capabilities, parse_gpu_targets, parse_target_patterns
 from archsplit.errors import TargetError
@@ -117,6 +118,12 @@ def test_generation_of_several_capabilities_is_refused_as_a_gpu() -> None:
     with pytest.raises(TargetError, match=r"'Ampere' stands for several capabilities: 8.0, 8.6"):
         parse_capabilities("Ampere", detect=detect)
     assert targets("Ampere") == "sm_80 sm_86 compute_86"
+
+
+def test_products_are_read_into_a_table_once() -> None:
+    gpu_list._capability_by_name.cache_clear()  # Other tests may have made it, unmeasured.
+    assert list(map(str, parse_capabilities("H100, RTX4090"))) == ["9.0", "8.9"]
+    assert gpu_list._capability_by_name.cache_info().misses == 1
 
 
 def test_native_needs_a_gpu() -> None:

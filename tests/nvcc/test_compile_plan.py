@@ -197,7 +197,7 @@ def test_only_the_first_build_hashes_the_toolkit(
     assert build_id(first) == expected
     first.digests.save()
     hashed: list[str] = []
-    monkeypatch.setattr(file_digests, "_digest", hashed.append)
+    monkeypatch.setattr(file_digests, "file_digest", hashed.append)
     assert build_id(stored()) == expected
     assert hashed == []
 

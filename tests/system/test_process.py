@@ -111,7 +111,7 @@ def test_grandchild_with_open_pipes_delays_nothing() -> None:
 
 def test_endlessly_writing_grandchild_delays_nothing() -> None:
     started = time.monotonic()
-    done = SubprocessRunner().run(shell("timeout 30 yes & sleep 0.1; echo err >&2"))
+    done = SubprocessRunner().run(shell("echo y; echo y; timeout 30 yes & sleep 0.1; echo err >&2"))
     assert time.monotonic() - started < 20
     assert done.stderr == "err\n"
     assert done.stdout.startswith("y\ny\n")
