@@ -86,7 +86,7 @@ def write_channel(workbench: Workbench, folder: Path) -> Path:
 
 
 CREATE = """
-import asyncio, pathlib, sys, rattler
+import asyncio, os, pathlib, sys, rattler
 async def create(channel, environment, options, *specs):
     config = rattler.Config.from_toml(options)
     await rattler.index.index_fs(channel)
@@ -95,6 +95,7 @@ async def create(channel, environment, options, *specs):
     places = {"target_prefix": environment, "cache_dir": cache}
     await rattler.install(records, **places, config=config, show_progress=False)
 asyncio.run(create(*sys.argv[1:]))
+os._exit(0)  # its threads may abort at the end of the interpreter
 """
 
 
