@@ -35,7 +35,7 @@ KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": None}
 """Images of containers set it; thousands of processes would compile all that they import again."""
 
 WORKERS = ("-n", str((os.cpu_count() or 1) + 1), "--dist", "loadfile", "--no-loadscope-reorder")
-"""One more than cores, for tests also wait: for servers, disks, and what is killed in the end.
+"""Workers of pytest: one more than cores, because tests also wait for servers and disks.
 
 A file's tests stay with one worker, so that what they share is made once. The files keep the order
 of tests/conftest.py: by default xdist begins with those that have the most tests.

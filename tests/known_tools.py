@@ -21,8 +21,6 @@ FOLDERS: list[Path] = []
 """Folder of this run, once it is known."""
 _LEAST_SIZE = 1_000_000
 """Size of a tool in bytes; files that tests write are smaller."""
-_LEAST_AGE_NS = 2_000_000_000
-"""Age of a file from which its times show each change."""
 
 
 def remember_tools(folder: Path) -> None:
@@ -53,6 +51,6 @@ def _identity(path: str) -> tuple[int, ...] | None:
     """Return what changes with a file's content; None for a small or a new file."""
     status = os.stat(path)  # noqa: PTH116 (its errors are the digest's own)
     times = (status.st_mtime_ns, status.st_ctime_ns)
-    if status.st_size < _LEAST_SIZE or max(times) > time.time_ns() - _LEAST_AGE_NS:
+    if status.st_size < _LEAST_SIZE or max(times) > time.time_ns() - usage.TOO_NEW_NS:
         return None
     return (status.st_dev, status.st_ino, status.st_size, *times)

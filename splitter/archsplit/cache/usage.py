@@ -63,6 +63,7 @@ def mark_used(path: Path | str, last_used: float | None = None) -> None:
 
 
 _BLOCK = 1 << 18
+"""Bytes per read of a tool."""
 TOO_NEW_NS = 2_000_000_000
 """Age of a file from which its times show each change: clocks of file systems are coarse."""
 

@@ -1,4 +1,4 @@
-"""The bytes of images, decompressed as nvcc and the driver do.
+"""Decompression of images, as nvcc and the driver do it.
 
 In: the header of an image, and its payload: one zstd frame, one LZ4 block, or plain bytes. Out: a
 cubin, or the text of PTX. Sizes in headers are limited before memory is allocated.

@@ -67,6 +67,7 @@ _KILL_WAIT_SECONDS = 5.0
 _IDLE_RETRY = 1.0
 """Longest wait in seconds between two attempts to start steps."""
 _LOOKUP_SECONDS = 0.05
+"""Longest wait for lookups before a result is stored."""
 _LOOKUP_THREADS = 64
 """Lookups at a time; each may wait for another process that computes the same step."""
 _NO_SPACE = lazy_pattern("No space left on device|fatal error: when writing output to")

@@ -1,4 +1,4 @@
-"""The file that a recipe's command builds, in a private folder.
+"""Product of a recipe's own command, in a private folder.
 
 In: a `SplitRecipe`, and the targets to build for. Out: the path of the built file, for as long as a
 context lasts. The command is run by the rules of `archsplit.split.own_build`; of the files that
