@@ -217,6 +217,17 @@ def test_wrong_bytes_of_a_server_are_refused(server: Server) -> None:
     assert store.get(PATH, seconds=5) is None
 
 
+def test_changed_bytes_in_a_result_are_refused(server: Server) -> None:
+    store = remote("grpc://localhost:1")
+    store.put(PATH, encode_result(BLOB), seconds=5)
+    (action,) = server.results
+    server.results[action] = encode_result(BLOB)
+    assert store.get(PATH, seconds=5) == encode_result(BLOB)
+    server.results[action] = encode_result(BLOB).replace(BLOB, BLOB[::-1])
+    with pytest.raises(RemoteError, match="it returned wrong bytes"):
+        store.get(PATH, seconds=5)
+
+
 def test_result_without_the_output_is_a_miss(server: Server) -> None:
     store = remote("grpc://localhost:1")
     store.put(PATH, encode_result(BLOB), seconds=5)

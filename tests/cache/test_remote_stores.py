@@ -119,6 +119,17 @@ def test_reply_longer_than_its_declared_size_is_refused(server: CacheServer, kin
         remote.get(f"ac/{KEY}", seconds=9)
 
 
+@pytest.mark.parametrize("kind", ["result", "blob"])
+def test_changed_bytes_of_a_server_are_refused(server: CacheServer, kind: str) -> None:
+    content, changed = b"content", b"Content"
+    result = encode_result(content, inline=kind == "result")
+    server.kept[kept_path(KEY)] = result.replace(content, changed)
+    server.checks_blobs = False
+    server.kept[f"/cache/cas/{hashlib.sha256(content).hexdigest()}"] = changed
+    with pytest.raises(RemoteError, match="wrong bytes"):
+        ResultRemote(HttpRemote(server.address)).get(f"ac/{KEY}", seconds=9)
+
+
 def test_read_only_means_nothing_is_stored_there(tmp_path: Path, server: CacheServer) -> None:
     first = Machine(tmp_path / "1", server.address, mode="read-only")
     first.cache.store(ENTRY)

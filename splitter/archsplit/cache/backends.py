@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from archsplit.cache.local import MAX_ENTRY_BYTES, RESULTS_FOLDER
-from archsplit.cache.remote import RemoteError
+from archsplit.cache.remote import RemoteError, seal_reply
 from archsplit.cache.sealed import DamagedError, decode_result, encode_result, entry_action
 
 if TYPE_CHECKING:
@@ -149,10 +149,10 @@ class ResultRemote:
         except DamagedError:
             raise RemoteError("it returned wrong bytes") from None
         if content is not None:
-            return encode_result(content)
+            return seal_reply(content, digest)
         blob = self._files.get(_blob_path(digest), seconds=_left(until), most=min(size, most))
         # Of an evicted blob, the entry is a miss.
-        return None if blob is None else encode_result(blob)
+        return None if blob is None else seal_reply(blob, digest)
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
         """Store bytes."""

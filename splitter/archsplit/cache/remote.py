@@ -22,12 +22,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from archsplit.cache.local import RESULTS_FOLDER
-from archsplit.cache.sealed import is_sealed
+from archsplit.cache.sealed import encode_result, sealed_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from archsplit.cache.sealed import Buffer
 
 _AT_ONCE = 4
 _MOST_BYTES = 256 << 20
@@ -163,6 +164,23 @@ class RemoteError(Exception):
     """A remote store failed; the message contains no secret."""
 
 
+def seal_reply(content: Buffer, digest: str) -> bytes:
+    """Return the compressed content of an entry as a sealed blob.
+
+    Args:
+        content: the bytes that a server returned.
+        digest: the SHA-256 in the server's result, as hexadecimal digits.
+
+    Raises:
+        RemoteError: the content has another digest.
+    """
+    blob = encode_result(content)
+    # A proxy or a damaged disk may return other bytes with status 200.
+    if sealed_digest(blob) != digest:
+        raise RemoteError("it returned wrong bytes")
+    return blob
+
+
 class Remote(Protocol):
     """A store of bytes by path, ``ac/<key>``.
 
@@ -170,7 +188,7 @@ class Remote(Protocol):
     """
 
     def get(self, path: str, *, seconds: float, most: int = ...) -> bytes | None:
-        """Return the stored bytes, or None; raise for more bytes than ``most``."""
+        """Return the stored bytes, or None; raise for wrong bytes, and for more than ``most``."""
         ...
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
@@ -215,12 +233,8 @@ class Remotes:
         """Return the first hit with the name of its store, or None."""
         for name, remote in tuple(self._remotes):
             blob = self._fetch(name, remote, f"{RESULTS_FOLDER}/{key}")
-            if blob is None:
-                continue
-            # A proxy or a damaged disk may return other bytes with status 200.
-            if is_sealed(blob):
+            if blob is not None:
                 return name, blob
-            self.disable(name, "it returned wrong bytes")
         return None
 
     def add_saved_time(self, seconds: float) -> None:
