@@ -23,22 +23,17 @@ from typing import TYPE_CHECKING
 
 import lz4.frame  # type: ignore[import-untyped] # it ships no types
 
+from archsplit.devicecode.container_search import CONTAINER_MAGIC, CUBIN_MAGIC
 from archsplit.devicecode.decompression import decompress_head
+from archsplit.devicecode.file_forms import HEAD_SIZE, Form, window_form
 from archsplit.devicecode.model import Place
-from archsplit.devicecode.scan import (
-    CONTAINER_MAGIC,
-    CUBIN_MAGIC,
-    HEAD_SIZE,
-    Form,
-    magic_offsets,
-    read_contents,
-    window_form,
-)
+from archsplit.devicecode.scan import read_contents
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import ZSTD_MAGIC, frame_size
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE
 from archsplit.formats.libraries import AR_MAGIC
+from archsplit.formats.mapped import magic_offsets
 from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:

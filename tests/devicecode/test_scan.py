@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.devicecode import scan
-from archsplit.devicecode.model import Image, Place, inventory_rows
-from archsplit.devicecode.scan import (
+from archsplit.devicecode import container_search
+from archsplit.devicecode.container_search import (
     CONTAINER_MAGIC,
     CUBIN_MAGIC,
     REGISTERED,
     UNREGISTERED,
     MagicSearch,
     _Candidates,
-    magic_offsets,
-    read_contents,
 )
+from archsplit.devicecode.model import Image, Place, inventory_rows
+from archsplit.devicecode.scan import read_contents
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import ZSTD_MAGIC
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.formats.libraries import read_members
+from archsplit.formats.mapped import magic_offsets
 from archsplit.formats.reader import Window, open_file
 from compiled_samples import TARGETS
 
@@ -121,8 +121,8 @@ def test_a_library_without_device_code_has_none(samples: Samples) -> None:
 def test_search_ends_after_many_unreadable_containers(
     samples: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "MAX_UNREADABLE", 1)
     monkeypatch.setattr("archsplit.devicecode.scan.MAX_UNREADABLE", 1)
+    monkeypatch.setattr("archsplit.devicecode.container_search.MAX_UNREADABLE", 1)
     found = contents(samples, "liboutside.so")
     assert found.problem is not None
     assert "can't be read: 1 or more; the first" in found.problem
@@ -264,7 +264,7 @@ def test_a_damaged_windows_library_is_refused(library: bytes, words: str) -> Non
 
 def test_sections_of_equal_bytes_are_refused(samples: Samples) -> None:
     library = Elf(open_file(samples / "liboutside.so"))
-    search = scan.ContainerSearch(None, 100)
+    search = container_search.ContainerSearch(None, 100)
     with pytest.raises(BinaryFormatError, match="no overlaps"):
         list(search.search_data_sections(library))
 
@@ -287,4 +287,4 @@ def test_size_of_an_elf_file_inside_of_another_is_the_end_of_its_last_part(
         struct.pack_into("<QQ", data, len(data) - 64 + 24, len(data), 40)
         data += bytes(40)
     followed = Window(bytes(data) + bytes(100), source="followed")
-    assert scan._elf_size(Elf(followed)) == len(data)
+    assert container_search._elf_size(Elf(followed)) == len(data)

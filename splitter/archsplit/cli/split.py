@@ -136,7 +136,7 @@ def _check_inputs(arguments: argparse.Namespace) -> None:
 
 def _check_library(path: Path) -> None:
     """Refuse a file that is not a library, before its project matters."""
-    from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
+    from archsplit.devicecode.file_forms import HEAD_SIZE, Form, detect_form
 
     with input_errors(path), path.open("rb") as file:
         head = file.read(HEAD_SIZE)

@@ -23,10 +23,10 @@ from archsplit.devicecode.decompression import image_content
 from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes
 from archsplit.devicecode.file_plan import container_holders, is_stub, plan_rewrite
 from archsplit.devicecode.linker_view import linker_findings, planned_words
-from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import Coverage, classify_coverage, code_targets
 from archsplit.errors import InputError, TargetError, VerifyError
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, read_wrappers
+from archsplit.formats.mapped import release_pages
 from archsplit.formats.reader import open_file
 from archsplit.system.fs import input_errors, output_errors
 from archsplit.system.parallel import are_equal

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.target import Target
 from archsplit.devicecode.edits import NewBytes
+from archsplit.devicecode.file_forms import Form, window_form
 from archsplit.devicecode.file_plan import FilePlan
-from archsplit.devicecode.scan import Form, cubin_unit, window_form
 from archsplit.devicecode.select import kept_bitcode
+from archsplit.devicecode.units import cubin_unit
 from archsplit.devicecode.unregistered import UnregisteredImage, is_unused_code
 from archsplit.formats.reader import open_file
 

@@ -32,18 +32,11 @@ from archsplit.devicecode.edits import (
     zero_in_place,
 )
 from archsplit.devicecode.elf_shrink import NotShrinkableError, shrink_elf
+from archsplit.devicecode.file_forms import Form, window_form
 from archsplit.devicecode.recompress import frame_image
-from archsplit.devicecode.scan import (
-    PE_PLACES,
-    Form,
-    known_wrappers,
-    linked_containers,
-    release_pages,
-    released_blocks,
-    search_unregistered,
-    window_form,
-)
+from archsplit.devicecode.scan import PE_PLACES, search_unregistered
 from archsplit.devicecode.select import code_targets
+from archsplit.devicecode.units import known_wrappers, linked_containers
 from archsplit.devicecode.unregistered import (
     proven_digests,
     unused_unregistered,
@@ -55,6 +48,7 @@ from archsplit.formats.elf import Elf, FileType, SectionType
 from archsplit.formats.elf_dynamic import Dynamic, section_symbols
 from archsplit.formats.fatbin import host_containers, read_containers
 from archsplit.formats.libraries import is_signed_pe, read_pe_sections
+from archsplit.formats.mapped import release_pages, released_blocks
 from archsplit.formats.reader import Window
 from archsplit.system.fs import hex_digest
 

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.decompression import MAX_UNPACK_RATIO, decompress, image_content
 from archsplit.devicecode.model import KernelRow, Place
-from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import is_ptx
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import RELOCATABLE, Container, host_containers, read_entry
+from archsplit.formats.mapped import release_pages
 from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:

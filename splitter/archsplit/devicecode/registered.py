@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.file_plan import has_only_stubs
-from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import is_code
 from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.device_pack import PackImage
@@ -28,6 +27,7 @@ from archsplit.formats.fatbin import (
     host_containers,
     read_wrappers,
 )
+from archsplit.formats.mapped import release_pages
 from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:

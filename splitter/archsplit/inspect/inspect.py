@@ -17,20 +17,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from archsplit.devicecode.file_forms import HEAD_SIZE, Form, detect_form, file_form, window_form
 from archsplit.devicecode.model import File, Inventory, drop_placeholders
-from archsplit.devicecode.scan import (
-    HEAD_SIZE,
-    Form,
-    detect_form,
-    file_form,
-    read_contents,
-    release_pages,
-    window_form,
-)
+from archsplit.devicecode.scan import read_contents
 from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.device_pack import read_pack
 from archsplit.formats.elf import Elf
+from archsplit.formats.mapped import release_pages
 from archsplit.formats.reader import Window, open_file
 from archsplit.inspect.breakdown import sum_build_files
 from archsplit.release.identity import IDENTITY_ENDING
@@ -42,7 +36,7 @@ if TYPE_CHECKING:
     from zipfile import ZipInfo
 
     from archsplit.devicecode.model import CodeForm, Unit
-    from archsplit.devicecode.scan import WheelShare
+    from archsplit.devicecode.units import WheelShare
     from archsplit.wheels.zip_reader import Archive
 
 _Item = TypeVar("_Item")

@@ -23,11 +23,11 @@ from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability, CodeKind
 from archsplit.devicecode.decompression import decompress
 from archsplit.devicecode.kernels import find_demangler, readable_name, stable_name
-from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, VerifyError
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers, read_entry
+from archsplit.formats.mapped import release_pages
 from archsplit.formats.reader import Window, open_file
 from archsplit.release.checks import CheckScope, release_faults
 from archsplit.release.device_checks import targets_by_container

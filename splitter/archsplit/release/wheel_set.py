@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.recompress import remake_image
 from archsplit.devicecode.registered import read_library
-from archsplit.devicecode.scan import release_pages
 from archsplit.errors import (
     ArchsplitError,
     BinaryFormatError,
@@ -29,6 +28,7 @@ from archsplit.errors import (
 )
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, read_pack
 from archsplit.formats.elf import ELF_MAGIC
+from archsplit.formats.mapped import release_pages
 from archsplit.formats.reader import Window, open_file
 from archsplit.release.findings import error_finding, finding
 from archsplit.release.identity import (

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.devicecode.apply import check_code_stays, check_coverage_stays, has_code_for
 from archsplit.devicecode.code_files import cubin_folder, unused_bitcode
+from archsplit.devicecode.file_forms import file_form
 from archsplit.devicecode.plan_transfer import decode_plan, encode_plan
-from archsplit.devicecode.scan import file_form
 from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.formats.reader import open_file
 from archsplit.slim.wheel import SLIMMABLE_FORMS, SlimmedLibrary, plan_member

@@ -12,10 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import copy_entry
+from archsplit.devicecode.file_forms import HEAD_SIZE, Form, detect_form, window_form
 from archsplit.devicecode.file_plan import EditMode, FileEdit, is_linker_input
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.recompress import smaller_entry
-from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_contents, window_form
+from archsplit.devicecode.scan import read_contents
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.libraries import is_signed_pe
 from archsplit.formats.reader import open_file

@@ -11,7 +11,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.scan import Form
+from archsplit.devicecode.file_forms import Form
 from archsplit.errors import InputError, TargetError, UndoError, UsageError, VerifyError
 from archsplit.release.trial import trial_results
 from archsplit.slim.installed import check_digests, plan_installation

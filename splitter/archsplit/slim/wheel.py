@@ -26,8 +26,8 @@ from archsplit.devicecode.code_files import (
     plan_code_file,
     unused_bitcode,
 )
+from archsplit.devicecode.file_forms import HEAD_SIZE, Form, detect_form
 from archsplit.devicecode.file_plan import is_linker_input
-from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import OutputError, TargetError, UsageError, WheelError
 from archsplit.formats.reader import open_file
 from archsplit.release.trial import Trial, trial_results

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.devicecode.code_files import bitcode_target
+from archsplit.devicecode.container_search import MagicSearch
+from archsplit.devicecode.file_forms import HEAD_SIZE, Form, detect_form
 from archsplit.devicecode.registered import registered_containers, unmovable_reason
-from archsplit.devicecode.scan import HEAD_SIZE, Form, MagicSearch, detect_form
 from archsplit.errors import (
     BinaryFormatError,
     InputError,

@@ -18,7 +18,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.decompression import decompress
-from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import is_ptx
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
@@ -32,6 +31,7 @@ from archsplit.formats.device_pack import (
     lay_out_pack,
 )
 from archsplit.formats.fatbin import Compression, EntryKind
+from archsplit.formats.mapped import release_pages
 from archsplit.formats.reader import Window
 from archsplit.release.identity import CoreFiles, hook_entry_points
 from archsplit.release.manifest import pack_images, release_manifest

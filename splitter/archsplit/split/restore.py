@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import CopiedBytes
 from archsplit.devicecode.recompress import remake_image
-from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError, InputError, VerifyError
+from archsplit.formats.mapped import release_pages
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import LOADER_PACKAGE
 from archsplit.release.wheel_set import read_wheel_set

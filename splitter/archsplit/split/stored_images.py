@@ -27,8 +27,8 @@ from archsplit.devicecode.recompress import (
     estimate_seconds,
     recompress_images,
 )
-from archsplit.devicecode.scan import release_pages
 from archsplit.formats.fatbin import RELOCATABLE
+from archsplit.formats.mapped import release_pages
 from archsplit.split.model import StoredImages
 from archsplit.system.parallel import map_on_cores
 from archsplit.system.resources import available_cores

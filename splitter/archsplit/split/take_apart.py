@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, write_plan
 from archsplit.devicecode.edits import apply_edits, filter_container
+from archsplit.devicecode.file_forms import Form
 from archsplit.devicecode.file_plan import FilePlan, shrink_or_zero
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.registered import (
@@ -27,7 +28,7 @@ from archsplit.devicecode.registered import (
     registered_containers,
     wrapper_addresses,
 )
-from archsplit.devicecode.scan import Form, read_contents
+from archsplit.devicecode.scan import read_contents
 from archsplit.errors import BinaryFormatError, VerifyError
 from archsplit.formats.device_pack import PackContainer, PackLibrary, container_key
 from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine
