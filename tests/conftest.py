@@ -9,6 +9,7 @@ import signal
 import site
 import stat
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 from hypothesis.strategies import characters
 
-import loader_objects
+import compiled_once
 from archsplit.nvcc.toolkit import (
     HostTools,
     Toolkit,
@@ -87,6 +88,47 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+MEASURED = os.environ.get("ARCHSPLIT_TEST_MEASURED", "").split()
+"""Modules of which every branch must be covered; none where coverage doesn't count."""
+
+
+@pytest.hookimpl(trylast=True)  # after the plugin has begun
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Measure imports once, before the workers start, and in the workers only what tests run.
+
+    Collecting, fixtures and pytest itself would take half as long again.
+    """
+    plugin = session.config.pluginmanager.get_plugin("_cov")
+    if not MEASURED or plugin is None:
+        return
+    if hasattr(session.config, "workerinput"):
+        plugin.cov_controller.pause()
+    else:
+        for module in MEASURED:
+            import_module(module)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    plugin = item.config.pluginmanager.get_plugin("_cov")
+    if not MEASURED or plugin is None or not _is_measured(item):
+        return (yield)
+    plugin.cov_controller.resume()
+    try:
+        return (yield)
+    finally:
+        plugin.cov_controller.pause()
+
+
+def _is_measured(item: pytest.Item) -> bool:
+    """Return False for tests of whole commands and programs, which take far longer if traced."""
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    is_quick = item.get_closest_marker("quick") is not None
+    # What the examples of a property reach must be reached by a test of its own, too.
+    is_property = is_hypothesis_test(getattr(item, "obj", None))
+    return folder not in NOT_MEASURED and (is_quick or folder != "compiler") and not is_property
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # Under nohup, or in the background of a script, SIGINT is ignored, and children inherit that:
     # Ctrl-C would never reach the programs that tests interrupt.
@@ -138,15 +180,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.path,
             )
         )
-    # Traced tests take up to three times as long, and these are of whole commands and programs.
-    # What the examples of a property reach must be reached by a test of its own, too.
-    if os.environ.get("ARCHSPLIT_TEST_COVERAGE") == "pure":
-        for item in items:
-            folder = item.path.relative_to(Path(__file__).parent).parts[0]
-            is_quick = item.get_closest_marker("quick") is not None
-            is_needed = folder not in NOT_MEASURED and (is_quick or folder != "compiler")
-            if not is_needed or is_hypothesis_test(getattr(item, "obj", None)):
-                item.add_marker("no_cover")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -163,8 +196,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         letters = characters(categories=["Lu"])
         if "PYTEST_XDIST_WORKER" in os.environ:
             made_once(tmp_path_factory, "characters", lambda _: letters.validate())
-        loader_objects.FOLDERS.append(
-            Path(made_once(tmp_path_factory, "loader-objects", lambda folder: str(folder)))
+        compiled_once.FOLDERS.append(
+            Path(made_once(tmp_path_factory, "compiled", lambda folder: str(folder)))
         )
         yield
 

@@ -13,9 +13,9 @@ import subprocess
 from collections import defaultdict
 from pathlib import Path
 
+from compiled_once import FOLDERS
+
 LOADER = Path(__file__).parents[1] / "plugin_loader"
-FOLDERS: list[Path] = []
-"""Folder of this run; `tests/conftest.py` adds it."""
 _INCLUDED = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 
 

@@ -14,8 +14,9 @@ import subprocess
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from loader_stubs import HERE, Stub, Workbench, compile_c, target_row
+from loader_stubs import HERE, Stub, Workbench, target_row
 
+from compiled_once import compile_once
 from loader_objects import LOADER
 
 if TYPE_CHECKING:
@@ -191,17 +192,20 @@ def split_site(
         folder.mkdir(parents=True)
     shared, any_stub = ("-shared", "-fPIC"), STUB.format(0)
     source = str(LOADER / "stub" / "stub.c")
-    compile_c(face / stub, *shared, f"-Wl,-soname,{any_stub}", source, "-ldl")
-    content = (face / stub).read_bytes()
-    assert content.count(any_stub.encode()) == 2, "its SONAME, and its own text"
-    (face / stub).write_bytes(content.replace(any_stub.encode(), stub.encode()))
+    compile_once(face / stub, *shared, f"-Wl,-soname,{any_stub}", source, "-ldl")
     runpath = ("-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN/../_archsplit")
     hidden = (*options, "-fvisibility=hidden", str(HERE / "stub_fat.c"))
-    compile_c(library, *shared, *hidden, *runpath, f"-L{face}", f"-l:{stub}")
+    compile_once(library, *shared, *hidden, *runpath, str(face / stub))
+    places = places_of(library)
+    # Its SONAME and its own text; the library's DT_NEEDED.
+    for path, count in ((face / stub, 2), (library, 1)):
+        content = path.read_bytes()
+        assert content.count(any_stub.encode()) == count
+        path.write_bytes(content.replace(any_stub.encode(), stub.encode()))
     shutil.copy(loader or workbench.library, face / "libarchsplit_loader.so")
     for file in (LOADER / "archsplit_loader").glob("*.py"):
         shutil.copy(file, face)
-    found = SplitSite(site=site, package=package, places=places_of(library), stub=stub)
+    found = SplitSite(site=site, package=package, places=places, stub=stub)
     (face / "core.json").write_text(json.dumps(found.identity()))
     (site / package / "__init__.py").write_text("")
     found.table()
@@ -210,6 +214,17 @@ def split_site(
 
 def places_of(library: Path, wrappers: str = "wrappers") -> tuple[tuple[int, int], ...]:
     """Return the offsets of the wrappers and of the empty containers in the library."""
+    digest = hashlib.sha256(library.read_bytes()).digest()
+    if (digest, wrappers) not in _PLACES:
+        _PLACES[digest, wrappers] = _search_places(library, wrappers)
+    return _PLACES[digest, wrappers]
+
+
+_PLACES: dict[tuple[bytes, str], tuple[tuple[int, int], ...]] = {}
+"""Answers of `places_of`, by a library's digest: most of them are equal."""
+
+
+def _search_places(library: Path, wrappers: str) -> tuple[tuple[int, int], ...]:
     lines = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
     defined = [line.split() for line in lines.splitlines() if not line.startswith(" ")]
     symbols = {name: int(address, 16) for address, _, name in defined}

@@ -21,6 +21,7 @@ from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import pack
+from compiled_once import compile_once
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -121,8 +122,9 @@ def library(
     (folder / f"{name}.c").write_text(_SOURCE.replace("COUNT", "3"))
     path = folder / f"{name}.so"
     sources = [str(folder / f"{name}.S"), str(folder / f"{name}.c")]
-    compile_c(path, "-shared", "-fPIC", f"-Wl,-soname,{name}.so", *flags, *sources)
-    return path
+    included = tuple(text for text, _ in (*images, *others))
+    words = ("-shared", "-fPIC", f"-Wl,-soname,{name}.so", *flags)
+    return compile_once(path, *words, *sources, inputs=included)
 
 
 def compile_c(output: Path, *arguments: str) -> Path:
@@ -234,7 +236,7 @@ def environment(folder: Path, gpus: str | None, **more: str) -> dict[str, str]:
     nvml = folder / "nvml"
     if not nvml.exists():
         nvml.mkdir()
-        compile_c(nvml / "libnvidia-ml.so.1", "-shared", "-fPIC", str(STAND_IN))
+        compile_once(nvml / "libnvidia-ml.so.1", "-shared", "-fPIC", str(STAND_IN))
     place = "/nonexistent" if gpus is None else str(nvml)
     return {
         "PATH": os.environ["PATH"],
