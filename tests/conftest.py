@@ -49,8 +49,12 @@ settings.register_profile("random", deadline=None, database=_DATABASE, max_examp
 settings.load_profile("archsplit")
 
 
-NOT_MEASURED = {"api", "build", "cli", "docs", "house", "lightgbm", "loader", "slim", "split"}
-"""Folders whose tests are not needed for the floor of the pure modules; see noxfile.py."""
+NOT_MEASURED = {
+    *("api", "build", "cli", "docs", "house", "lightgbm", "loader", "slim", "split"),
+    *("test_elf_shrink", "test_index_install", "test_inspect_verbs", "test_publish_command"),
+    *("test_publish_index", "test_publish_whole", "test_scan_bad_input"),
+}
+"""Folders, and long files, whose tests are not needed for the floor of the pure modules."""
 
 
 QUICK = {
@@ -123,10 +127,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def _is_measured(item: pytest.Item) -> bool:
     """Return False for tests of whole commands and programs, which take far longer if traced."""
     folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    is_long = not NOT_MEASURED.isdisjoint((folder, item.path.stem))
     is_quick = item.get_closest_marker("quick") is not None
     # What the examples of a property reach must be reached by a test of its own, too.
     is_property = is_hypothesis_test(getattr(item, "obj", None))
-    return folder not in NOT_MEASURED and (is_quick or folder != "compiler") and not is_property
+    return (is_quick or folder != "compiler") and not is_long and not is_property
 
 
 def pytest_configure(config: pytest.Config) -> None:
