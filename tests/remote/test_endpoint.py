@@ -35,7 +35,10 @@ def test_an_address_has_a_host_and_an_instance(
         ("grpcs:///main", "not the address of a build farm"),
         ("grpcs://farm/main?x=1", "not the address of a build farm"),
         ("grpc://farm/main", "has no port"),
-        ("grpc://farm:eighty/main", "has no valid port"),
+        ("grpc://farm:eighty/main", "has no valid host and port"),
+        ("grpcs://me:secret@farm:99999/main", "has no valid host and port"),
+        ("grpcs://[::1/main", "has no valid host and port"),
+        ("https://me:secret@farm/main", "not the address of a build farm"),
         ("grpcs://me:secret@farm/main", "a user or a password"),
     ],
 )
@@ -70,15 +73,23 @@ def test_properties_are_sorted_and_have_values() -> None:
 FILE = Path("a.pem")
 
 
-@pytest.mark.parametrize("address", ["tcp://head:8786", "head:8786", "tls://head", "tls://:8786"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("tcp://head:8786", "head:8786", "tls://head", "tls://:8786", "tls://[::1:8786"),
+        *("tls://head:8786/x", "tls://me:secret@head:8786"),
+    ],
+)
 def test_a_dask_scheduler_has_tls_and_a_port(address: str) -> None:
     with pytest.raises(UsageError, match="not the address of a dask scheduler with TLS") as caught:
         parse_dask_endpoint(address, certificates=FILE, certificate=FILE, key=FILE)
+    assert "secret" not in str(caught.value)
     assert "can run programs on all of its workers" in str(caught.value.hint)
 
 
 def test_a_dask_scheduler_has_certificates() -> None:
-    found = parse_dask_endpoint("tls://head:8786", certificates=FILE, certificate=FILE, key=FILE)
-    assert found.address == "tls://head:8786"
+    for address in ("tls://head:8786", "tls://[::1]:8786"):
+        found = parse_dask_endpoint(address, certificates=FILE, certificate=FILE, key=FILE)
+        assert found.address == address
     with pytest.raises(UsageError, match="needs --remote-ca, --remote-cert and --remote-key"):
         parse_dask_endpoint("tls://head:8786", certificates=FILE, certificate=FILE, key=None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from archsplit.errors import UsageError
+from archsplit.system.env import without_user
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +19,8 @@ __pure__ = True
 
 _TLS = {"grpc": False, "grpcs": True}
 _PORT = 443
+_DASK_ADDRESS = re.compile(r"(tls://(?:\[[\da-fA-F:.]+\]|[^\s/@:\[\]]+):\d+)/?")
+"""The port is required, because dask would choose one of its own."""
 _FORM = (
     "write it as grpcs://host:port/instance, or as grpc://host:port/instance without TLS; a dask"
     " scheduler as tls://host:port"
@@ -36,7 +39,7 @@ class Endpoint:
         certificates: file with the certificates of the server's authority; None for the system's.
         client_certificate: file with this client's certificate; None for none.
         client_key: file with its key.
-        properties: properties of the workers that may run the steps, by name.
+        properties: required properties of the workers, by name.
     """
 
     host: str
@@ -99,7 +102,7 @@ def parse_engine(
     Raises:
         UsageError: see `parse_dask_endpoint` and `parse_endpoint`.
     """
-    # Without TLS, to say what is wrong with it.
+    # Also `tcp:`, because only the parser of dask's addresses explains that TLS is missing.
     if address.startswith(("tls:", "tcp:")):
         return parse_dask_endpoint(
             address, certificates=certificates, certificate=certificate, key=key
@@ -122,11 +125,10 @@ def parse_dask_endpoint(
     Raises:
         UsageError: the address has another form, or the connection would not be encrypted.
     """
-    parts = urlsplit(address)
-    # dask would choose a port of its own if there is none.
-    if parts.scheme != "tls" or not parts.hostname or not re.search(r":\d+$", parts.netloc):
+    found = _DASK_ADDRESS.fullmatch(address)
+    if found is None:
         raise UsageError(
-            f"{address!r} is not the address of a dask scheduler with TLS",
+            f"{without_user(address)!r} is not the address of a dask scheduler with TLS",
             hint="write it as tls://host:port; anyone who reaches a scheduler without TLS can run"
             " programs on all of its workers",
         )
@@ -135,7 +137,7 @@ def parse_dask_endpoint(
             "a dask scheduler with TLS needs --remote-ca, --remote-cert and --remote-key"
         )
     return DaskEndpoint(
-        address=f"tls://{parts.netloc}", certificates=certificates, certificate=certificate, key=key
+        address=found[1], certificates=certificates, certificate=certificate, key=key
     )
 
 
@@ -159,14 +161,15 @@ def parse_endpoint(
         UsageError: the address or a property has another form; or a secret would be sent without
             encryption.
     """
-    parts = urlsplit(address)
+    shown = without_user(address)
     try:
+        parts = urlsplit(address)
         port = parts.port
     except ValueError:
-        raise UsageError(f"{address} has no valid port", hint=_FORM) from None
+        raise UsageError(f"{shown} has no valid host and port", hint=_FORM) from None
     # A query or fragment would be ignored: most often it is a typo for the instance.
     if parts.scheme not in _TLS or not parts.hostname or parts.query or parts.fragment:
-        raise UsageError(f"{address!r} is not the address of a build farm", hint=_FORM)
+        raise UsageError(f"{shown!r} is not the address of a build farm", hint=_FORM)
     if parts.username is not None:
         raise UsageError(
             f"the address of {parts.hostname} has a user or a password",
@@ -175,7 +178,7 @@ def parse_endpoint(
     tls = _TLS[parts.scheme]
     # gRPC has a standard port with TLS only.
     if port is None and not tls:
-        raise UsageError(f"{address} has no port", hint=_FORM)
+        raise UsageError(f"{shown} has no port", hint=_FORM)
     # A token on the loopback stays on this machine, as with an SSH tunnel.
     if token and not tls and not _is_loopback(parts.hostname):
         raise UsageError(
