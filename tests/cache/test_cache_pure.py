@@ -26,10 +26,10 @@ from archsplit.cache.entry import (
 from archsplit.cache.sealed import (
     DamagedError,
     decode_result,
+    decompressed_limit,
     encode_result,
     entry_action,
     is_sealed,
-    most_unpacked,
     seal,
     sha256_digest,
     unseal,
@@ -342,7 +342,11 @@ def test_extremely_compressible_content_is_stored_raw() -> None:
 
 def test_each_compressed_byte_may_stand_for_64_bytes() -> None:
     free = 64 << 20
-    assert [most_unpacked(size) for size in (0, 1 << 20, (1 << 20) + 1)] == [free, free, free + 64]
+    assert [decompressed_limit(size) for size in (0, 1 << 20, (1 << 20) + 1)] == [
+        free,
+        free,
+        free + 64,
+    ]
 
 
 def test_small_content_is_sealed_without_zstandard() -> None:

@@ -269,7 +269,7 @@ def test_farm_without_workers_is_an_error(
     farm: Farm, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reapi_executor, "_NO_WORKER_SECONDS", 0.5)
-    monkeypatch.setattr(reapi_executor, "_DESERTED_SECONDS", 0.5)
+    monkeypatch.setattr(reapi_executor, "_BUSY_SECONDS", 0.5)
     executor = work.executor(farm.address)
     executor._on_stage("before", 3)
     executor._add_progress("before")

@@ -29,7 +29,8 @@ from archsplit.formats.reapi_messages import decode_message, encode_message, new
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_REAPI = "/build.bazel.remote.execution.v2"
+REAPI = "/build.bazel.remote.execution.v2"
+"""The package of the API's services, as it begins the names of their methods."""
 _BLOCK = 1 << 20
 """Bytes of a message; servers and proxies accept at least 4 MB."""
 _MOST_MESSAGE = 16 << 20
@@ -110,7 +111,7 @@ class GrpcRemote:
 
     def _call(self, method: str, request: Any, reply: str, until: float) -> Any:
         call = self._channel.unary_unary(
-            f"{_REAPI}.{method}",
+            f"{REAPI}.{method}",
             request_serializer=encode_message,
             response_deserializer=lambda blob: decode_message(reply, blob),
         )
@@ -147,7 +148,7 @@ class GrpcRemote:
                 request_serializer=encode_message,
                 response_deserializer=bytes,
             )(
-                _write_requests(name, blob),
+                write_requests(name, blob),
                 metadata=self._metadata,
                 timeout=until - time.monotonic(),
             )
@@ -174,7 +175,12 @@ def _digest(blob: bytes) -> Any:
     return new_message("Digest", hash=hashlib.sha256(blob).hexdigest(), size_bytes=len(blob))
 
 
-def _write_requests(name: str, blob: bytes) -> Iterator[Any]:
+def write_requests(name: str, blob: bytes) -> Iterator[Any]:
+    """Yield the requests of a ``Write`` call that uploads a blob.
+
+    Args:
+        name: resource name of the upload.
+    """
     for at in range(0, max(len(blob), 1), _BLOCK):
         part = blob[at : at + _BLOCK]
         yield new_message(

@@ -62,18 +62,18 @@ def seal(content: bytes) -> bytes:
     import zlib
 
     if len(content) < _LARGE:
-        packed = zlib.compress(content, _LEVEL)
+        compressed = zlib.compress(content, _LEVEL)
     else:
         compressor = _zstandard().ZstdCompressor(_LEVEL)
-        packed = compressor.compress(content, compressor.FLUSH_FRAME)
-        if len(content) > most_unpacked(len(packed)):
-            packed = zlib.compress(content, 0)
-    return encode_result(packed)
+        compressed = compressor.compress(content, compressor.FLUSH_FRAME)
+        if len(content) > decompressed_limit(len(compressed)):
+            compressed = zlib.compress(content, 0)
+    return encode_result(compressed)
 
 
-def most_unpacked(packed: int) -> int:
+def decompressed_limit(size: int) -> int:
     """Return the bytes that compressed data of this size may have."""
-    return max(_FREE_BYTES, packed * _MOST_RATIO)
+    return max(_FREE_BYTES, size * _MOST_RATIO)
 
 
 def is_sealed(blob: bytes) -> bool:
@@ -100,18 +100,18 @@ def unseal(blob: bytes) -> bytes:
     Raises:
         DamagedError: the digest does not fit, or the blob is no such message.
     """
-    packed = _intact_contents(blob)
-    # The frame itself tells which library packed it.
-    if packed[: len(_ZSTANDARD)] == _ZSTANDARD:
-        return _unpack_frame(packed)
-    return _unpack_zlib(packed)
+    compressed = _intact_contents(blob)
+    # The frame itself tells which library compressed it.
+    if compressed[: len(_ZSTANDARD)] == _ZSTANDARD:
+        return _decompress_frame(compressed)
+    return _decompress_zlib(compressed)
 
 
-def _unpack_frame(packed: memoryview) -> bytes:
+def _decompress_frame(compressed: memoryview) -> bytes:
     zstd = _zstandard()
     reader = zstd.ZstdDecompressor()
     try:
-        content: bytes = reader.decompress(packed, most_unpacked(len(packed)) + 1)
+        content: bytes = reader.decompress(compressed, decompressed_limit(len(compressed)) + 1)
     except (zstd.ZstdError, MemoryError):
         raise DamagedError(_BAD_DATA) from None
     if not reader.eof:
@@ -139,13 +139,13 @@ def _zstandard() -> Any:  # noqa: ANN401 - two modules
     return sys.modules[name]
 
 
-def _unpack_zlib(packed: memoryview) -> bytes:
+def _decompress_zlib(compressed: memoryview) -> bytes:
     import zlib
 
     inflate = zlib.decompressobj()
     try:
         # `seal` writes smaller contents, and large ones without compression.
-        content = inflate.decompress(packed, max(_LARGE, len(packed)))
+        content = inflate.decompress(compressed, max(_LARGE, len(compressed)))
     except (zlib.error, MemoryError):
         raise DamagedError(_BAD_DATA) from None
     if not inflate.eof:
@@ -153,7 +153,7 @@ def _unpack_zlib(packed: memoryview) -> bytes:
     return content
 
 
-def encode_result(packed: Buffer, *, inline: bool = True) -> bytes:
+def encode_result(compressed: Buffer, *, inline: bool = True) -> bytes:
     """Return the ``ActionResult`` with one output file of these bytes.
 
     Args:
@@ -161,12 +161,12 @@ def encode_result(packed: Buffer, *, inline: bool = True) -> bytes:
     """
     file: list[Buffer] = [
         _field(_FILE_PATH, OUTPUT_NAME.encode()),
-        _field(_FILE_DIGEST, _digest_message(packed)),
+        _field(_FILE_DIGEST, _digest_message(compressed)),
     ]
     size = sum(map(len, file))
     if inline:
-        file += [_varint(_FILE_CONTENTS), _varint(len(packed)), packed]
-        size += len(file[-3]) + len(file[-2]) + len(packed)
+        file += [_varint(_FILE_CONTENTS), _varint(len(compressed)), compressed]
+        size += len(file[-3]) + len(file[-2]) + len(compressed)
     # One copy of the bytes, which may be many.
     return b"".join([_varint(_OUTPUT_FILES), _varint(size), *file])
 

@@ -102,11 +102,11 @@ def run_worker(arguments: argparse.Namespace, console: Console) -> int:
         key=arguments.remote_key,
     )
     try:
-        from archsplit.remote.dask_executor import serve_scheduler
+        from archsplit.remote.dask_executor import run_dask_worker
     except ImportError as error:
         raise missing_library_error(error, "dask") from None
     console.print(f"Started slots for {endpoint.address}: {arguments.jobs}", soft_wrap=True)
     # Before the connection: dask's error would be taken for one of the scheduler.
     with temporary_dir() as folder:
-        serve_scheduler(endpoint, jobs=arguments.jobs, folder=folder)
+        run_dask_worker(endpoint, jobs=arguments.jobs, folder=folder)
     return 0

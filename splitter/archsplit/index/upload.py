@@ -172,7 +172,7 @@ class Twine:
         Raises:
             ToolNotFoundError: Python can't be started.
             ToolFailedError: twine died.
-            InterruptedByUserError: the run was cancelled.
+            InterruptedByUserError: the run was canceled.
         """
         options = ("--non-interactive", "--disable-progress-bar", *self._place())
         if artifact.attestations:

@@ -31,7 +31,7 @@ from archsplit.remote.action import (
 )
 from archsplit.remote.dask_programs import ProgramPlugin, read_result, run_on_worker
 from archsplit.remote.dask_worker import DaskAction, DaskResult, select_files
-from archsplit.remote.farm_executor import FarmExecutor
+from archsplit.remote.farm_executor import CANCELED, FarmExecutor
 from archsplit.scheduler.executor import DaemonThreads
 from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _THREADS = 8
 """Results that are taken at a time."""
 _NOBODY_SECONDS = 30
-"""Seconds without a scheduler or a worker until there counts to be none."""
+"""Seconds without a reply after which a scheduler, or its workers, count as gone."""
 
 
 class DaskExecutor(FarmExecutor):
@@ -93,7 +93,7 @@ class DaskExecutor(FarmExecutor):
         self.traffic.sent += sum(map(len, action["files"].values()))
         parents = {id(future): future for future in map(self._futures.__getitem__, made.values())}
         priority = -self._priorities.get(step.name, 0)
-        # Not pure: a key by content would cost a pickle of all files, and nothing is asked twice.
+        # Not pure: a key by content would pickle all files, and no step is submitted twice.
         result = self._client.submit(
             run_on_worker, action, list(parents.values()), priority=priority, pure=False
         )
@@ -116,20 +116,16 @@ class DaskExecutor(FarmExecutor):
         """Take a result and pass its exit on; called in a thread."""
         done: CompletedProcess | BaseException
         try:
-            done = (
-                CompletedProcess(returncode=-15, stdout="", stderr="canceled", seconds=0.0)
-                if running.is_canceled
-                else self._done(step, outputs, running.result)
-            )
-        # All that the library raises for what its lost connection has taken along.
+            done = CANCELED if running.is_canceled else self._done(step, outputs, running.result)
+        # The library raises one of these for each future of a lost connection.
         except (CancelledError, asyncio.CancelledError, OSError):
-            done = self._gone()
+            done = self._scheduler_gone_error()
         except BaseException as error:  # noqa: BLE001 - raised again by `GraphRunner`
             done = error
         self._report_end(step.name, done)
 
     def _report_end(self, name: str, done: CompletedProcess | BaseException) -> None:
-        # Once, though a step that waits for workers is canceled after its error.
+        # A step that waits for workers is canceled after its error: its end is reported once.
         ended = self._running.pop(name, None)
         if ended is not None:
             ended(done)
@@ -149,7 +145,7 @@ class DaskExecutor(FarmExecutor):
                 for name in list(self._running):
                     self._report_end(name, _no_worker_error(self._endpoint))
 
-    def _gone(self) -> EngineUnavailableError:
+    def _scheduler_gone_error(self) -> EngineUnavailableError:
         return EngineUnavailableError(
             f"{self._endpoint.address} is gone, and all running steps with it",
             hint="start the scheduler and its workers again, and build again",
@@ -159,7 +155,7 @@ class DaskExecutor(FarmExecutor):
         self, step: Step, outputs: Mapping[PurePosixPath, Path], result: Any
     ) -> CompletedProcess:
         if result.status == "cancelled":
-            raise self._gone()
+            raise self._scheduler_gone_error()
         # Waits for a result that was lost with its worker: it is made again.
         error = result.exception()
         if isinstance(error, KilledWorker):
@@ -299,16 +295,20 @@ def connect_to_scheduler(endpoint: DaskEndpoint) -> Client:
             set_as_default=False,
         )
     except (OSError, TimeoutError, asyncio.TimeoutError) as error:
-        raise EngineUnavailableError(
-            f"{endpoint.address} has not replied for {_NOBODY_SECONDS} s: {error}",
-            hint="check the address, the certificates and the scheduler",
-        ) from error
+        raise _no_reply_error(endpoint, error) from error
     try:
         client.wait_for_workers(1, timeout=_NOBODY_SECONDS)
     except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
         client.close()
         raise _no_worker_error(endpoint) from None
     return client
+
+
+def _no_reply_error(endpoint: DaskEndpoint, error: Exception) -> EngineUnavailableError:
+    return EngineUnavailableError(
+        f"{endpoint.address} has not replied for {_NOBODY_SECONDS} s: {error}",
+        hint="check the address, the certificates and the scheduler",
+    )
 
 
 def _no_worker_error(endpoint: DaskEndpoint) -> EngineUnavailableError:
@@ -318,7 +318,7 @@ def _no_worker_error(endpoint: DaskEndpoint) -> EngineUnavailableError:
     )
 
 
-def serve_scheduler(endpoint: DaskEndpoint, *, jobs: int, folder: Path) -> None:
+def run_dask_worker(endpoint: DaskEndpoint, *, jobs: int, folder: Path) -> None:
     """Run a worker until its scheduler ends.
 
     Args:
@@ -354,10 +354,7 @@ def serve_scheduler(endpoint: DaskEndpoint, *, jobs: int, folder: Path) -> None:
     try:
         asyncio.run(serve())
     except (OSError, TimeoutError, asyncio.TimeoutError) as error:
-        raise EngineUnavailableError(
-            f"{endpoint.address} has not replied for {_NOBODY_SECONDS} s: {error}",
-            hint="check the address, the certificates and the scheduler",
-        ) from error
+        raise _no_reply_error(endpoint, error) from error
 
 
 class DaskChecks:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from archsplit.system.process import Runner
 
+_TOOL_GROUP = "tools"
+"""The group of the tools' digests, see `FileDigests`."""
+
 
 class DaskAction(TypedDict):
     """An action.
@@ -132,6 +135,3 @@ def find_other_tools(tools: Mapping[str, str], digests: FileDigests) -> list[str
     return [
         path for path, known in tools.items() if digests.digest(path, group=_TOOL_GROUP) != known
     ]
-
-
-_TOOL_GROUP = "tools"

@@ -1,8 +1,10 @@
-"""The part of an executor that all farms share: settings, faults, placements, counts of bytes."""
+"""The part of an executor that all farms share: settings, faults and counts of bytes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
+
+from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
 
     from archsplit.remote.action import PathMap, ToolFile
     from archsplit.scheduler.graph import Step
-    from archsplit.system.process import CompletedProcess
+
+CANCELED = CompletedProcess(returncode=-15, stdout="", stderr="canceled", seconds=0.0)
+"""The exit of a step that was canceled."""
 
 
 class ExecutorSettings(TypedDict):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from archsplit.system.process import CompletedProcess
 
 _NOBODY_SECONDS = 30.0
-"""Seconds for a reply, and for a worker that takes an action."""
+"""Longest wait for a reply, and for a worker that takes an action."""
 _BLOB_SIZE = 1 << 16
 
 

@@ -16,29 +16,26 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from archsplit.cache.sealed import most_unpacked
+import grpc
+
+from archsplit.cache.grpc_remote import REAPI, write_requests
+from archsplit.cache.sealed import decompressed_limit
 from archsplit.errors import EngineRefusedError, EngineUnavailableError, InputError
+from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
+from archsplit.formats.zstd import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from archsplit.remote.endpoint import Endpoint
     from archsplit.remote.farm_executor import Traffic
 
-import grpc
-
-from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
-from archsplit.formats.zstd import zstd
-
-_REAPI = "/build.bazel.remote.execution.v2"
 _OUTAGE_SECONDS = 30.0
 """Seconds without a reply after which a server counts as gone."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _CALL_SECONDS = 60.0
 _ATTEMPTS = 6
 """Attempts at a call whose replies are errors."""
-_BLOCK = 1 << 20
-"""Bytes of a message; servers and proxies accept at least 4 MB."""
 _SMALL = 1 << 16
 """Most bytes of a blob that is sent with others in one call."""
 _BATCH = 3 << 20
@@ -50,7 +47,7 @@ _ZSTD = 1
 """The number of Zstandard in the API's list of compressors."""
 _LEVEL = 1
 _FRAME_BYTES = 1 << 16
-"""Bytes that compressed data may have more than its content; more only for content in gigabytes."""
+"""Most bytes that compression adds to less than a gigabyte of content."""
 _DIGESTS_PER_CALL = 10_000
 _RETRIED = {
     grpc.StatusCode.UNAVAILABLE,
@@ -157,8 +154,8 @@ class ReapiClient:
 
     async def _upload_new(self, blobs: dict[Digest, bytes | Path]) -> None:
         try:
-            # Most blobs of an action are a few hundred bytes: one call for all of them. If there
-            # are no others, a question for those that the server has would cost more than they do.
+            # Most blobs of an action have a few hundred bytes: one call sends all of them. If there
+            # are no larger ones, to ask first which of them the server has would cost more.
             batch: dict[Digest, bytes] = {}
             size = 0
             is_cheap = sum(digest.size for digest in blobs) <= _SMALL
@@ -236,9 +233,9 @@ class ReapiClient:
         found = (row.data for row in reply.responses if digest_bytes(row.data) == digest)
         return next(found, None)
 
-    async def _read_stream(self, digest: Digest, *, may_pack: bool = True) -> bytes:
-        is_packed = may_pack and self._packs(digest)
-        name = self._prefix() + _blob_name(digest, is_packed=is_packed)
+    async def _read_stream(self, digest: Digest, *, may_compress: bool = True) -> bytes:
+        is_compressed = may_compress and self._should_compress(digest)
+        name = self._prefix() + _blob_name(digest, is_compressed=is_compressed)
 
         async def read() -> bytes:
             call = self._channel.unary_stream(
@@ -257,10 +254,10 @@ class ReapiClient:
 
         found: bytes = await self._retry(read)
         self._traffic.received += len(found)
-        if is_packed and digest.size > most_unpacked(len(found)):
-            # Some kilobytes that would fill memory, or a file of zeros: only its own bytes tell.
-            return await self._read_stream(digest, may_pack=False)
-        blob = await asyncio.to_thread(_unpack, found, digest.size) if is_packed else found
+        if is_compressed and digest.size > decompressed_limit(len(found)):
+            # Either an attack that would fill the memory, or a file of zeros: read it uncompressed.
+            return await self._read_stream(digest, may_compress=False)
+        blob = await asyncio.to_thread(_decompress, found, digest.size) if is_compressed else found
         if digest_bytes(blob) != digest:
             raise EngineRefusedError(f"{self.endpoint.address} returned damaged bytes of {name}")
         return blob
@@ -295,7 +292,7 @@ class ReapiClient:
         Args:
             action: the action, whose blobs are stored.
             priority: the lowest number starts first.
-            again: True to ignore a result in the action cache.
+            skip_cache_lookup: True to ignore a result in the action cache.
             wanted: names of outputs that the server may put into the result.
             on_stage: called with the number of each stage that the server reports.
         """
@@ -316,7 +313,7 @@ class ReapiClient:
             # After a lost connection the action runs on.
             waits = bool(name)
             call = self._channel.unary_stream(
-                f"{_REAPI}.Execution/{'WaitExecution' if waits else 'Execute'}",
+                f"{REAPI}.Execution/{'WaitExecution' if waits else 'Execute'}",
                 request_serializer=encode_message,
                 response_deserializer=lambda blob: decode_message("Operation", blob),
             )(
@@ -383,28 +380,20 @@ class ReapiClient:
         whole = content if isinstance(content, bytes) else await asyncio.to_thread(_read, content)
         _check_content(digest, whole, content)
         # Preprocessed text takes a tenth; cubins and small files are not worth it.
-        packed = await asyncio.to_thread(_pack, whole) if self._packs(digest) else whole
-        is_packed = len(packed) < len(whole)
-        blob = packed if is_packed else whole
-        name = f"{self._prefix()}uploads/{uuid.uuid4()}/{_blob_name(digest, is_packed=is_packed)}"
-
-        async def requests() -> AsyncIterator[Any]:
-            for at in range(0, max(len(blob), 1), _BLOCK):
-                part = blob[at : at + _BLOCK]
-                yield new_message(
-                    "WriteRequest",
-                    resource_name=name if at == 0 else "",
-                    write_offset=at,
-                    finish_write=at + len(part) == len(blob),
-                    data=part,
-                )
+        compressed = (
+            await asyncio.to_thread(_compress, whole) if self._should_compress(digest) else whole
+        )
+        is_compressed = len(compressed) < len(whole)
+        blob = compressed if is_compressed else whole
+        name = _blob_name(digest, is_compressed=is_compressed)
+        name = f"{self._prefix()}uploads/{uuid.uuid4()}/{name}"
 
         async def write() -> bytes:
             reply: bytes = await self._channel.stream_unary(
                 "/google.bytestream.ByteStream/Write",
                 request_serializer=encode_message,
                 response_deserializer=bytes,
-            )(requests(), metadata=self._metadata)
+            )(write_requests(name, blob), metadata=self._metadata)
             return reply
 
         await self._retry(write)
@@ -412,7 +401,7 @@ class ReapiClient:
 
     async def _call(self, method: str, request: Any, reply: str) -> Any:
         call = self._channel.unary_unary(
-            f"{_REAPI}.{method}",
+            f"{REAPI}.{method}",
             request_serializer=encode_message,
             response_deserializer=lambda blob: decode_message(reply, blob),
         )
@@ -452,7 +441,7 @@ class ReapiClient:
         if error.code() not in _RETRIED:
             self._replied = time.monotonic()
             raise error
-        # Another call's reply shows that the server is there, and this one is tried on.
+        # Another call's reply shows that the server is there, so this call is tried again.
         is_gone = time.monotonic() - max(since, self._replied) > _OUTAGE_SECONDS
         # A server that replies with the same error again and again has a fault.
         replies = error.code() is not grpc.StatusCode.UNAVAILABLE
@@ -466,28 +455,28 @@ class ReapiClient:
                 " that the server has",
             ) from error
 
-    def _packs(self, digest: Digest) -> bool:
+    def _should_compress(self, digest: Digest) -> bool:
         return self._compresses and digest.size > _SMALL
 
     def _prefix(self) -> str:
         return f"{self.endpoint.instance}/" if self.endpoint.instance else ""
 
 
-def _blob_name(digest: Digest, *, is_packed: bool) -> str:
-    kind = "compressed-blobs/zstd" if is_packed else "blobs"
+def _blob_name(digest: Digest, *, is_compressed: bool) -> str:
+    kind = "compressed-blobs/zstd" if is_compressed else "blobs"
     return f"{kind}/{digest.hash}/{digest.size}"
 
 
-def _pack(blob: bytes) -> bytes:
+def _compress(blob: bytes) -> bytes:
     return zstd.compress(blob, _LEVEL)
 
 
-def _unpack(blob: bytes, size: int) -> bytes:
-    """Return at most one byte more than expected of what a server sent."""
+def _decompress(blob: bytes, size: int) -> bytes:
+    """Return the content of a zstd frame; at most one byte more than its expected size."""
     try:
         return zstd.ZstdFile(io.BytesIO(blob)).read(size + 1)
     except (zstd.ZstdError, EOFError):
-        # The digest tells.
+        # These bytes have the wrong digest, which the caller reports.
         return b""
 
 

@@ -13,6 +13,7 @@ import contextlib
 import math
 import threading
 import time
+from concurrent import futures
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ import grpc
 from archsplit.errors import EngineRefusedError, EngineUnavailableError, WorkerLostError
 from archsplit.formats.reapi_messages import encode_message, new_message
 from archsplit.remote.action import OTHER_TOOLS_STATUS, action_spec, failed_part, other_tools_error
-from archsplit.remote.farm_executor import FarmExecutor
+from archsplit.remote.farm_executor import CANCELED, FarmExecutor
 from archsplit.remote.reapi_client import Digest, ReapiClient, digest_bytes, read_digest
 from archsplit.system.fs import output_errors
 from archsplit.system.outputs import overwrite_file
@@ -30,7 +31,6 @@ from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
-    from concurrent.futures import Future
 
     from typing_extensions import Unpack
 
@@ -44,8 +44,8 @@ _ATTEMPTS = 3
 """Attempts at an action whose worker was lost."""
 _NO_WORKER_SECONDS = 30.0
 """Seconds until a build fails because no worker has taken any of its actions."""
-_DESERTED_SECONDS = 300.0
-"""The same after a worker has taken one: other builds may keep all workers busy."""
+_BUSY_SECONDS = 300.0
+"""Seconds without progress after a worker has taken one: other builds may keep all workers busy."""
 _QUEUED, _EXECUTING = 2, 3
 _KILLED = {-9, 137}
 """Exit statuses after SIGKILL: by the kernel for want of memory, or with the worker."""
@@ -81,7 +81,7 @@ class ReapiExecutor(FarmExecutor):
         self._reports_begin = False
         self._executing: set[str] = set()
         self._waiting: set[asyncio.Future[Any]] = set()
-        self._deserted: dict[asyncio.Future[Any], EngineUnavailableError] = {}
+        self._timeouts: dict[asyncio.Future[Any], EngineUnavailableError] = {}
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self._client: ReapiClient = self._wait_for(_new_client(endpoint, self.traffic))
@@ -103,7 +103,7 @@ class ReapiExecutor(FarmExecutor):
         """See `Executor.close`."""
         if self._loop.is_running():
             # A farm that doesn't reply can't keep the build from its end.
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(futures.TimeoutError):
                 self._wait_for(self._end(), seconds=_CLOSE_SECONDS)
             self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -240,8 +240,8 @@ class ReapiExecutor(FarmExecutor):
             step: the step.
             spec: its action.
             blobs: the blobs of the action, its own at the end.
-            again: True for a result in the action cache that can't be used: a failure may be that
-                of a worker, and outputs may be lost.
+            skip_cache_lookup: True if the result in the action cache can't be used: it is a
+                failure, perhaps a worker's, or the server has lost its outputs.
         """
         action, reason = next(reversed(blobs)), ""
         wanted = [str(name) for name, path in spec.outputs.items() if path in self._wanted]
@@ -307,8 +307,8 @@ class ReapiExecutor(FarmExecutor):
             return await call
         except asyncio.CancelledError:
             # Otherwise the step is canceled.
-            if task in self._deserted:
-                raise self._deserted[task] from None
+            if task in self._timeouts:
+                raise self._timeouts[task] from None
             raise
         finally:
             self._waiting.discard(task)
@@ -319,13 +319,13 @@ class ReapiExecutor(FarmExecutor):
             await asyncio.sleep(_NO_WORKER_SECONDS / 10)
             since = self._began_to_wait
             # Servers that report no begin of an execution can't be told from idle ones.
-            most = _DESERTED_SECONDS if self._reports_begin else math.inf
+            most = _BUSY_SECONDS if self._reports_begin else math.inf
             most = most if self.is_taken else _NO_WORKER_SECONDS
             waits = since is not None and time.monotonic() - since > most
             if not waits or self._executing:
                 continue
             for task in self._waiting:
-                self._deserted[task] = EngineUnavailableError(
+                self._timeouts[task] = EngineUnavailableError(
                     f"no worker of {self._client.endpoint.address} has taken a step in"
                     f" {most:.0f} s",
                     hint="start workers, or ask for others with --remote-property",
@@ -375,7 +375,7 @@ def _write_output(path: Path, blob: bytes) -> None:
 class RemoteStep:
     """A step on the farm."""
 
-    def __init__(self, future: Future[CompletedProcess]) -> None:
+    def __init__(self, future: futures.Future[CompletedProcess]) -> None:
         self._future = future
 
     def kill(self, *, grace: float = 0.0) -> None:
@@ -388,9 +388,9 @@ class RemoteStep:
         return 0
 
 
-def _report(ended: Ended, future: Future[CompletedProcess]) -> None:
+def _report(ended: Ended, future: futures.Future[CompletedProcess]) -> None:
     if future.cancelled():
-        ended(CompletedProcess(returncode=-15, stdout="", stderr="cancelled", seconds=0.0))
+        ended(CANCELED)
     else:
         ended(future.exception() or future.result())
 

@@ -90,7 +90,7 @@ class Executor(Protocol):
 
         Raises:
             ToolNotFoundError: the program can't be started.
-            InterruptedByUserError: the executor was cancelled from outside.
+            InterruptedByUserError: the executor was canceled from outside.
         """
         ...
 
@@ -211,7 +211,7 @@ class RunningTask:
         memory: reserved bytes.
         peak_memory: greatest measured bytes.
         killed_for_memory: True if the watchdog killed the step to free its memory.
-        is_cancelled: True if the step was killed because an earlier step failed.
+        is_canceled: True if the step was killed because an earlier step failed.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class RunningTask:
         self.memory = memory
         self.peak_memory = 0
         self.killed_for_memory = False
-        self.is_cancelled = False
+        self.is_canceled = False
         self._running = running
         self._resident, self._measured, self._growth = 0, started, 0.0
 
@@ -270,7 +270,7 @@ class RunningTask:
 
     def cancel(self) -> None:
         """Kill the program; the step will not be started again."""
-        self.is_cancelled = True
+        self.is_canceled = True
         self._running.kill()
 
 

@@ -225,7 +225,7 @@ class Schedule:
         return frozenset(self.running - self._wanted)
 
     def discard(self, position: int) -> None:
-        """Remove a cancelled step that has ended."""
+        """Remove a canceled step that has ended."""
         self.running.remove(position)
 
     def ready_by(self, ends: Mapping[int, float], *, by: float) -> tuple[int, ...]:

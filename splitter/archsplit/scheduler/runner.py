@@ -376,8 +376,8 @@ class GraphRunner:
         task = self._remove_ended(position)
         if isinstance(done, BaseException):
             raise done
-        # A cancelled step has an exit code of its signal, and is not a failure of its own.
-        if task.is_cancelled:
+        # A canceled step has an exit code of its signal, and is not a failure of its own.
+        if task.is_canceled:
             self._schedule.discard(position)
         elif isinstance(task, RunningTask) and done is not None:
             self._handle_exit(task, done)
@@ -537,12 +537,12 @@ class Lookup:
     """A running lookup of a step's result; holds neither slot nor memory.
 
     Attributes:
-        is_cancelled: True if an earlier step has failed meanwhile.
+        is_canceled: True if an earlier step has failed meanwhile.
     """
 
     def __init__(self) -> None:
-        self.is_cancelled = False
+        self.is_canceled = False
 
     def cancel(self) -> None:
         """Ignore the result."""
-        self.is_cancelled = True
+        self.is_canceled = True

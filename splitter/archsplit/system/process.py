@@ -120,7 +120,7 @@ class Runner(Protocol):
         Raises:
             ToolNotFoundError: the program can't be started.
             ToolFailedError: the program ran past its timeout.
-            InterruptedByUserError: the run was cancelled.
+            InterruptedByUserError: the run was canceled.
         """
         ...
 
@@ -137,7 +137,7 @@ class RunningProcess(Protocol):
 
         Raises:
             ToolFailedError: the program ran past its timeout.
-            InterruptedByUserError: the runner was cancelled.
+            InterruptedByUserError: the runner was canceled.
         """
         ...
 
@@ -158,7 +158,7 @@ class Starter(Runner, Protocol):
 
         Raises:
             ToolNotFoundError: the program can't be started.
-            InterruptedByUserError: the runner was cancelled.
+            InterruptedByUserError: the runner was canceled.
         """
         ...
 
@@ -196,7 +196,7 @@ class SubprocessRunner:
         # Reentrant: a signal's handler may call `cancel` while its own thread holds the lock.
         self._lock = threading.RLock()
         self._running: set[_StartedProcess] = set()
-        self._cancelled = False
+        self._canceled = False
 
     def run(self, command: Command) -> CompletedProcess:
         """Run a command to its end; an exception out of a signal's handler kills the program."""
@@ -224,8 +224,8 @@ class SubprocessRunner:
             raise ValueError("a command needs a program")
         # `cancel` must see the program, or refuse its start: nothing between the two.
         with deferred_signals(), self._lock:
-            if self._cancelled:
-                raise InterruptedByUserError(f"cancelled: {command.text()}")
+            if self._canceled:
+                raise InterruptedByUserError(f"canceled: {command.text()}")
             # Under the lock: a fork takes long, but a program that no list has can't be killed.
             started = _StartedProcess(command, _start_child(command), self._remove)
             self._running.add(started)
@@ -244,14 +244,14 @@ class SubprocessRunner:
     def cancel(self) -> None:
         """Kill all running programs and refuse later ones."""
         with self._lock:
-            self._cancelled = True
+            self._canceled = True
             for started in self._running:
                 started.kill()
 
     def _remove(self, started: _StartedProcess) -> bool:
         with self._lock:
             self._running.discard(started)
-            return self._cancelled
+            return self._canceled
 
 
 class _StartedProcess:
@@ -278,9 +278,9 @@ class _StartedProcess:
             # Until its thread ends, this process counts as one with threads, which must not fork.
             if timer.is_alive():
                 timer.join()
-            cancelled = self._remove(self)
-        if cancelled:
-            raise InterruptedByUserError(f"cancelled: {self._command.text()}")
+            canceled = self._remove(self)
+        if canceled:
+            raise InterruptedByUserError(f"canceled: {self._command.text()}")
         if self._expired:
             limit = f"{self._command.timeout:g} s"
             raise ToolFailedError(f"timed out after {limit}, killed: {self._command.text()}")
