@@ -23,7 +23,7 @@ from archsplit.compiler.wrapper import run_wrapper
 from archsplit.errors import ArchsplitError
 from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
 from archsplit.scheduler.find_pool import find_pool
-from archsplit.system.fs import cache_folder
+from archsplit.system.env import cache_dir
 from archsplit.system.process import SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
@@ -124,7 +124,7 @@ class DirectHit:
             version="1",
             bases=bases,
         )
-        store = str(cache_folder(order.environment))
+        store = cache_dir(order.environment)
         _, record = find_record(store, key, order.environment, shared_key=shared, bases=bases or ())
         places = [] if record is None else [Path(path) for path in record["outputs"][::4]]
         before = {path: _content(path) for path in places}

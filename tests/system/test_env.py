@@ -10,10 +10,13 @@ from archsplit.errors import UsageError
 from archsplit.system.env import (
     ZIP_EPOCH,
     build_date,
+    cache_dir,
     clean_environment,
+    config_dir,
     has_epoch,
     source_date_epoch,
     without_credentials,
+    without_passwords,
 )
 
 
@@ -86,3 +89,26 @@ def test_the_code_of_others_gets_no_credentials() -> None:
         *("PYPI_ID_TOKEN", "CIRCLE_OIDC_TOKEN_V2", "ID_TOKEN"),
     )
     assert without_credentials({**kept, **dict.fromkeys(secret, "secret")}) == kept
+
+
+def test_relative_folders_of_the_user_are_ignored() -> None:
+    home = {"HOME": "/home/me"}
+    named = {"XDG_CONFIG_HOME": "settings", "XDG_CACHE_HOME": "c", "ARCHSPLIT_CACHE_DIR": "d"}
+    assert config_dir({**home, **named}) == config_dir(home) == "/home/me/.config/archsplit"
+    assert cache_dir({**home, **named}) == cache_dir(home) == "/home/me/.cache/archsplit"
+    assert cache_dir({"HOME": ""}) == "/.cache/archsplit"
+    assert config_dir({"XDG_CONFIG_HOME": "/etc/xdg"}) == "/etc/xdg/archsplit"
+    assert cache_dir({"ARCHSPLIT_CACHE_DIR": "/cache"}) == "/cache"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:secret@host/simple", "https://host/simple"),
+        ("https://me:p@ss@host/simple: no", "https://host/simple: no"),
+        ("https://host/a@b and s3://me@bucket", "https://host/a@b and s3://bucket"),
+        ("https://host?mail=me@example.org", "https://host?mail=me@example.org"),
+    ],
+)
+def test_passwords_of_addresses_are_not_shown(text: str, shown: str) -> None:
+    assert without_passwords(text) == shown

@@ -26,7 +26,8 @@ from archsplit.nvcc.toolkit import (
 )
 from archsplit.recipe.inputs import hash_interface
 from archsplit.release.identity import Identity
-from archsplit.system.fs import cache_folder, sha256
+from archsplit.system.env import cache_dir
+from archsplit.system.fs import sha256
 from archsplit.system.process import Command
 from archsplit.wheels.filename import plugin_distribution, plugins_package
 
@@ -234,10 +235,10 @@ def _tree_digest(context: BuildContext, folder: Path) -> str:
     return digest.hexdigest()
 
 
-def open_digests(environment: Mapping[str, str]) -> FileDigests:
-    """Return the digests of toolkits' files that earlier builds have stored."""
-    digests = FileDigests(cache_folder(environment) / "digests")
-    digests.load(_TOOLKIT_GROUP)
+def open_digests(environment: Mapping[str, str], group: str = _TOOLKIT_GROUP) -> FileDigests:
+    """Return the digests of files that earlier builds have stored; of toolkits by default."""
+    digests = FileDigests(Path(cache_dir(environment)) / "digests")
+    digests.load(group)
     return digests
 
 

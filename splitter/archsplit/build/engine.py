@@ -11,9 +11,8 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.build.context import probe_nvcc
+from archsplit.build.context import open_digests, probe_nvcc
 from archsplit.build.provenance import STATIC_DEVICE_RUNTIME, STATIC_RUNTIME
-from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.compiler.wrapper_farm import ToolFiles
@@ -27,7 +26,8 @@ from archsplit.remote.farm_executor import ExecutorSettings
 from archsplit.scheduler.graph import Graph, group_steps, guess_size
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import LocalPool
-from archsplit.system.fs import cache_folder, temporary_dir
+from archsplit.system.env import cache_dir
+from archsplit.system.fs import temporary_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -81,7 +81,7 @@ def _expected_seconds(step: Step, known: Mapping[str, StepEstimate]) -> float:
 
 def build_history(plan: BuildPlan, environment: Mapping[str, str]) -> History:
     """Return the measurements of earlier builds of a recipe on this machine."""
-    return History(cache_folder(environment) / "history", str(plan.context.recipe.root))
+    return History(Path(cache_dir(environment)) / "history", str(plan.context.recipe.root))
 
 
 def _tool_files(context: BuildContext, effects: Effects) -> ToolFiles:
@@ -93,7 +93,7 @@ def _tool_files(context: BuildContext, effects: Effects) -> ToolFiles:
     libraries = [path for path in libraries if path.is_file()]
     return ToolFiles(
         effects.runner,
-        cache_folder(effects.environment) / "digests",
+        Path(cache_dir(effects.environment)) / "digests",
         cwd=context.recipe.root,
         objcopy=context.host.objcopy,
         headers=lambda: (path for folder in folders for path in folder.rglob("*")),
@@ -155,8 +155,7 @@ def build_tools(effects: Effects, nvcc: Path | None) -> tuple[ToolFile, ...]:
     """
     toolkit = choose_toolkit(probe_nvcc(effects, nvcc))
     host = find_host_tools(effects.environment, effects.runner)
-    digests = FileDigests(cache_folder(effects.environment) / "digests")
-    digests.load(PROGRAM_GROUP)
+    digests = open_digests(effects.environment, PROGRAM_GROUP)
     identities = ToolIdentities(runner=effects.runner, digests=digests, cwd=Path("/"))
     parts = identities.files((str(host.compiler),), effects.environment)
     # No step runs nvcc itself: it is the planner's.

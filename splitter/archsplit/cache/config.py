@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.errors import UsageError
-from archsplit.system.env import config_dir
-from archsplit.system.fs import cache_folder
+from archsplit.system.env import cache_dir, config_dir
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ def resolve_settings(environment: Mapping[str, str], *, mode: str | None = None)
         UsageError: a text is not a valid value; the message has its place.
     """
     path, filed = _read_file(environment)
-    found: dict[str, object] = {"folder": cache_folder(environment)}
+    found: dict[str, object] = {"folder": Path(cache_dir(environment))}
     named: set[str] = set()
     for setting in SETTINGS_TABLE:
         texts = (

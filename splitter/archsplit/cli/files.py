@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli.options import say, show_activity
 from archsplit.errors import BudgetError, InputError, UsageError, VerifyError, WheelError
-from archsplit.system.env import without_credentials, without_user
+from archsplit.system.env import without_credentials, without_passwords
 from archsplit.system.finding import Finding, junit_report, sarif_report
 from archsplit.system.fs import copy_into, input_errors, output_errors, read_file, write_file
 from archsplit.system.installers import pip_command, refuse_offline
@@ -192,7 +192,7 @@ def fetch_wheel(text: str, console: Console) -> Path:
     from archsplit.system.process import Command, SubprocessRunner
 
     subject = _URL.sub(r"\1://", text, count=1)
-    shown = without_user(subject)
+    shown = without_passwords(subject)
     # pip would build a source distribution, and so run code of the index.
     if _URL.match(text) and not subject.partition("#")[0].endswith(".whl"):
         raise UsageError(f"{shown} is not the URL of a wheel", hint="download the file first")
@@ -233,7 +233,7 @@ def _download_error(subject: str, log: str) -> InputError:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     # pip's advice about its own version would hide the reason.
     lines = [line for line in lines if not line.startswith(("WARNING", "hint:"))]
-    text = without_user("\n  ".join(lines[-_LINES:]))
+    text = without_passwords("\n  ".join(lines[-_LINES:]))
     return InputError(
         f"{subject} can't be downloaded:\n  {text}", hint="pip config list shows the index in use"
     )

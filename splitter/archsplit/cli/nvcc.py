@@ -16,7 +16,7 @@ from archsplit import __version__
 from archsplit.compiler.direct_hit import invocation_keys, record_bases, restore_hit
 from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
 from archsplit.nvcc.variables import EPOCH
-from archsplit.system.env import original_environment
+from archsplit.system.env import cache_dir, original_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -291,7 +291,6 @@ def _run_wrapper(
     from archsplit.compiler.invocation import Invocation, PooledRunner, ReportFiles, WrapperContext
     from archsplit.compiler.wrapper import run_wrapper
     from archsplit.scheduler.find_pool import find_pool
-    from archsplit.system.fs import cache_folder
 
     invocation = Invocation(
         nvcc=Path(nvcc),
@@ -321,7 +320,7 @@ def _run_wrapper(
             pool=found.pool,
             runner=runner,
             progress=_Notes(),
-            history=cache_folder(os.environ) / "history",
+            history=Path(cache_dir(os.environ)) / "history",
         )
         context = WrapperContext(
             runner=runner,

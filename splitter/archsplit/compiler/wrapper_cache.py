@@ -34,8 +34,7 @@ from archsplit.compiler.tool_identity import driver_files
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.dryrun import StepKind, option_values
 from archsplit.nvcc.variables import EPOCH, debug_folder
-from archsplit.system.env import find_program
-from archsplit.system.fs import cache_folder
+from archsplit.system.env import cache_dir, find_program
 from archsplit.system.outputs import is_replaceable, overwrite_file
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ class WrapperCache:
         invocation, cache = self._invocation, self._session.cache
         nvcc = os.path.realpath(invocation.nvcc)
         driver = driver_files(nvcc)
-        folder = cache_folder(invocation.environment)
+        folder = Path(cache_dir(invocation.environment))
         # A direct hit reads no settings, so that they must be the default ones.
         is_default = folder == cache.settings.folder and cache.settings.mode == "on"
         if not invocation.direct_key or driver is None or not is_default:

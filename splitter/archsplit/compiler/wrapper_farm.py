@@ -40,7 +40,7 @@ from archsplit.remote.connect import open_executor
 from archsplit.remote.farm_executor import ExecutorSettings
 from archsplit.scheduler.executor import LocalExecutor
 from archsplit.scheduler.graph import Graph
-from archsplit.system.fs import cache_folder
+from archsplit.system.env import cache_dir
 from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ class WrapperFarm:
         invocation = compilation.invocation
         self._tools = ToolFiles(
             compilation.context.runner,
-            cache_folder(invocation.environment) / "digests",
+            Path(cache_dir(invocation.environment)) / "digests",
             cwd=invocation.cwd,
             headers=self._headers,
         )

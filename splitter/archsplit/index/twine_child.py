@@ -27,7 +27,7 @@ from twine.exceptions import TwineException
 from twine.settings import Settings
 from twine.utils import sanitize_url
 
-from archsplit.system.env import without_user
+from archsplit.system.env import without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,9 +57,9 @@ def _outcome(work: Callable[[list[str]], dict[str, object]], words: list[str]) -
     except requests.HTTPError as error:
         return _answered(cast("requests.Response", error.response))
     except requests.RequestException as error:
-        return {"outcome": "unreachable", "reason": without_user(str(error))}
+        return {"outcome": "unreachable", "reason": without_passwords(str(error))}
     except TwineException as error:
-        return {"outcome": "refused by twine", "reason": without_user(str(error.args[0]))}
+        return {"outcome": "refused by twine", "reason": without_passwords(str(error.args[0]))}
 
 
 class _Kept(logging.Handler):
@@ -98,7 +98,7 @@ def _where(words: list[str]) -> dict[str, object]:
     # Refuses the address of the old PyPI here, before anything is planned.
     settings.check_repository_url()
     address = sanitize_url(str(settings.repository_config["repository"]))
-    return {"reason": without_user(address)}
+    return {"reason": without_passwords(address)}
 
 
 def _upload(words: list[str]) -> dict[str, object]:
@@ -134,7 +134,7 @@ def _secrets(request: requests.PreparedRequest) -> Iterator[str]:
 def _masked(text: str, secrets: Sequence[str]) -> str:
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
-    return _TOKEN.sub("***", without_user(text))
+    return _TOKEN.sub("***", without_passwords(text))
 
 
 if __name__ == "__main__":

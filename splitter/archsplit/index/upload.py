@@ -29,7 +29,7 @@ from archsplit.errors import (
 from archsplit.index.plan import NameStatus
 from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds, utc_text
 from archsplit.scheduler.runner import NO_SPACE_HINT, is_full
-from archsplit.system.env import without_user
+from archsplit.system.env import without_passwords
 from archsplit.system.fs import read_file, sha256, temporary_dir
 from archsplit.system.process import Command
 
@@ -221,7 +221,7 @@ class Twine:
 
 def _last_line(done: CompletedProcess) -> str:
     lines = done.tail().splitlines() or [f"exit status {done.returncode}"]
-    return without_user(lines[-1])
+    return without_passwords(lines[-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,11 +68,12 @@ def without_credentials(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in environment.items() if not credential.fullmatch(name)}
 
 
-def without_user(text: str) -> str:
+def without_passwords(text: str) -> str:
     """Return a text without the users and passwords in its addresses."""
     import re  # 2 ms of a hit
 
-    return re.sub(r"(?<=://)[^/@\s]+@", "", text)
+    # To the last @ before the path, as pip and twine read it: a password may have one.
+    return re.sub(r"(?<=://)[^/?#\s]+@", "", text)
 
 
 def original_environment(
@@ -112,34 +113,26 @@ def find_program(name: str, search: str) -> str | None:
     return None
 
 
-def user_folder(environment: Mapping[str, str], kind: str, below_home: str) -> str:
-    """Return a folder of the user: ``ARCHSPLIT_<kind>_DIR``, or XDG's.
-
-    Args:
-        kind: ``CACHE``, ``STATE``.
-        below_home: XDG's default for the kind.
-    """
-    # The XDG Base Directory Specification requires that relative paths are ignored.
-    named = environment.get(f"ARCHSPLIT_{kind}_DIR", "")
-    if os.path.isabs(named):
-        return named
-    common = environment.get(f"XDG_{kind}_HOME", "")
-    if not os.path.isabs(common):
-        common = os.path.join(environment.get("HOME", "/"), below_home)
-    return os.path.join(common, "archsplit")
-
-
 def cache_dir(environment: Mapping[str, str]) -> str:
-    """Return the folder for data that can be made again; it may not exist."""
-    return user_folder(environment, "CACHE", ".cache")
+    """Return the folder for data that can be made again: ``ARCHSPLIT_CACHE_DIR``, or XDG's.
+
+    The folder may not exist.
+    """
+    named = environment.get("ARCHSPLIT_CACHE_DIR", "")
+    return named if os.path.isabs(named) else _xdg_folder(environment, "CACHE", ".cache")
 
 
 def config_dir(environment: Mapping[str, str]) -> str:
-    """Return the folder for settings; it may not exist."""
-    home = environment.get("XDG_CONFIG_HOME")
-    return os.path.join(
-        home or os.path.join(environment.get("HOME") or "/", ".config"), "archsplit"
-    )
+    """Return XDG's folder for settings; the folder may not exist."""
+    return _xdg_folder(environment, "CONFIG", ".config")
+
+
+def _xdg_folder(environment: Mapping[str, str], kind: str, below_home: str) -> str:
+    base = environment.get(f"XDG_{kind}_HOME", "")
+    # The XDG Base Directory Specification requires that relative paths are ignored.
+    if not os.path.isabs(base):
+        base = os.path.join(environment.get("HOME") or "/", below_home)
+    return os.path.join(base, "archsplit")
 
 
 def source_date_epoch(environment: Mapping[str, str]) -> int:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from archsplit.errors import DiskFullError, InputError, OutputError
-from archsplit.system.env import cache_dir
 from archsplit.system.file_lock import lock
 from archsplit.system.outputs import is_replaceable, write_in_place
 from archsplit.system.signals import STOP_SIGNALS
@@ -39,7 +38,7 @@ from archsplit.system.temporary_files import (
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import BinaryIO
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -453,11 +452,3 @@ def _blocked_signals() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder for data that can be made again: ``ARCHSPLIT_CACHE_DIR`` or XDG's.
-
-    The folder is not made here.
-    """
-    return Path(cache_dir(environment))
