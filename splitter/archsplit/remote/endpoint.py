@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from archsplit.errors import UsageError
-from archsplit.system.env import without_user
+from archsplit.system.env import without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -128,7 +128,7 @@ def parse_dask_endpoint(
     found = _DASK_ADDRESS.fullmatch(address)
     if found is None:
         raise UsageError(
-            f"{without_user(address)!r} is not the address of a dask scheduler with TLS",
+            f"{without_passwords(address)!r} is not the address of a dask scheduler with TLS",
             hint="write it as tls://host:port; anyone who reaches a scheduler without TLS can run"
             " programs on all of its workers",
         )
@@ -161,7 +161,7 @@ def parse_endpoint(
         UsageError: the address or a property has another form; or a secret would be sent without
             encryption.
     """
-    shown = without_user(address)
+    shown = without_passwords(address)
     try:
         parts = urlsplit(address)
         port = parts.port
