@@ -22,7 +22,7 @@ from archsplit.compiler.invocation import Invocation, PooledRunner, ReportFiles,
 from archsplit.compiler.wrapper import run_wrapper
 from archsplit.errors import ArchsplitError
 from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
-from archsplit.scheduler.find_pool import find_pool
+from archsplit.scheduler.pool_choice import find_pool
 from archsplit.system.env import cache_dir
 from archsplit.system.process import SubprocessRunner
 from archsplit.system.terminal import SilentProgress

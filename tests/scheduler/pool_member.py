@@ -9,8 +9,8 @@ import os
 import sys
 from pathlib import Path
 
-from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.graph import Graph, Step
+from archsplit.scheduler.pool_choice import find_pool
 from archsplit.scheduler.runner import RunOptions, check_outcome, run_graph
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.terminal import SilentProgress

@@ -7,9 +7,9 @@ import pytest
 from scheduler_samples import FakeRunner, plenty, step
 
 from archsplit.scheduler.graph import Graph
-from archsplit.scheduler.plan import allocate_cores, parallel_seconds
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import RunOptions, run_graph
+from archsplit.scheduler.schedule import allocate_cores, parallel_seconds
 from archsplit.system.process import Command, CompletedProcess
 from archsplit.system.terminal import SilentProgress
 

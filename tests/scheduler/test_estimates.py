@@ -4,7 +4,7 @@ from pathlib import Path
 
 from scheduler_samples import MB, step
 
-from archsplit.scheduler.plan import DEFAULT_MEMORY, Estimates, StepEstimate, minutes_left
+from archsplit.scheduler.schedule import DEFAULT_MEMORY, Estimates, StepEstimate, minutes_left
 
 STEPS = (
     step("cicc a", weight=6, memory=1000 * MB, key="a"),
@@ -16,7 +16,7 @@ STEPS = (
 def test_the_history_is_better_than_a_guess() -> None:
     forecast = Estimates(STEPS, {"a": StepEstimate(2.5, 400 * MB), "": StepEstimate(99.0, 1)})
     assert list(forecast.seconds) == [2.5, 6, 1]
-    assert [forecast.is_learned(at) for at in range(3)] == [True, False, False]
+    assert [forecast.is_measured(at) for at in range(3)] == [True, False, False]
     assert forecast.memory(0) == 440 * MB
     assert forecast.memory(1) == 1000 * MB
     assert forecast.memory(2) == DEFAULT_MEMORY

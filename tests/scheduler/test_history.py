@@ -12,7 +12,7 @@ from archsplit.scheduler import history as module
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History, merge_estimates
 from archsplit.scheduler.outcome import FinishedStep, Outcome
-from archsplit.scheduler.plan import StepEstimate
+from archsplit.scheduler.schedule import StepEstimate
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pool_samples import MB, budget
 
-from archsplit.scheduler.find_pool import Jobserver, TokenPool, connect_jobserver
 from archsplit.scheduler.pool import Denied, LocalPool, PoolRequest, WaitReason
+from archsplit.scheduler.pool_choice import Jobserver, TokenPool, connect_jobserver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

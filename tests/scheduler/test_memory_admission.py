@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from archsplit.scheduler.plan import ExpectedUse, MemoryAdmission
+from archsplit.scheduler.schedule import ExpectedUse, MemoryAdmission
 
 
 def test_before_anybody_is_refused_everybody_may_ask() -> None:

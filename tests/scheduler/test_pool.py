@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import pytest
 from pool_samples import MB, budget
 
-from archsplit.scheduler.find_pool import TokenPool, find_pool, runtime_folder
 from archsplit.scheduler.pool import (
     ALL_MEMORY,
     Denied,
@@ -15,6 +14,7 @@ from archsplit.scheduler.pool import (
     PoolRequest,
     WaitReason,
 )
+from archsplit.scheduler.pool_choice import TokenPool, find_pool, runtime_folder
 from archsplit.scheduler.shared_pool import SharedPool
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFou
 from archsplit.scheduler.executor import MemoryWatchdog
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.history import History
-from archsplit.scheduler.plan import StepEstimate
 from archsplit.scheduler.pool import LocalPool, MemoryBudget
 from archsplit.scheduler.runner import RunOptions, run_graph
+from archsplit.scheduler.schedule import StepEstimate
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scheduler_samples import graphs, step
 
 from archsplit.scheduler.graph import Graph
-from archsplit.scheduler.plan import Schedule
+from archsplit.scheduler.schedule import Schedule
 
 
 def scheduled(graph: Graph) -> Schedule:

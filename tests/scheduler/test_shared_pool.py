@@ -81,7 +81,7 @@ def test_long_waiting_member_runs_one_step(member: Member, monkeypatch: pytest.M
     busy, small, third = member(2), member(2), member(2)
     held = [granted(busy.acquire(PoolRequest(0, urgency=9.0))) for _ in range(2)]
     assert why(small.acquire(PoolRequest(0))) is WaitReason.SLOT
-    monkeypatch.setattr("archsplit.scheduler.shared_pool._LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("archsplit.scheduler.shared_pool._LONGEST_WAIT_SECONDS", 0.0)
     first = granted(small.acquire(PoolRequest(100 * MB)))
     # One at a time, and others count its memory.
     assert why(small.acquire(PoolRequest(0))) is WaitReason.SLOT
@@ -175,7 +175,7 @@ def test_step_needing_all_memory_waits_and_blocks_new_steps(member: Member) -> N
 
 
 def test_long_wait_for_memory_ends(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_pool, "_DRAIN_AFTER", 0.05)
+    monkeypatch.setattr(shared_pool, "_DRAIN_AFTER_SECONDS", 0.05)
     small, big = member(4, limit=1000), member(4, limit=1000)
     first, second = (
         granted(small.acquire(PoolRequest(400 * MB))),

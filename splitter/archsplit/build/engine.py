@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from archsplit.remote.endpoint import Endpoint, EngineChoice
     from archsplit.scheduler.executor import Executor
     from archsplit.scheduler.graph import Step
-    from archsplit.scheduler.plan import StepEstimate
+    from archsplit.scheduler.schedule import StepEstimate
 
 _RUNTIME_LIBRARIES = (STATIC_RUNTIME, STATIC_DEVICE_RUNTIME)
 

@@ -45,8 +45,8 @@ from archsplit.release.wheel_plans import (
     write_cuda_releases,
 )
 from archsplit.release.wheel_set import read_wheel_set
-from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.outcome import format_chrome_trace
+from archsplit.scheduler.pool_choice import find_pool
 from archsplit.scheduler.runner import RunOptions, check_outcome, run_graph
 from archsplit.system.env import source_date_epoch
 from archsplit.system.file_lock import LockedFolder

@@ -290,7 +290,7 @@ def _run_wrapper(
     from archsplit.cache.config import active_settings
     from archsplit.compiler.invocation import Invocation, PooledRunner, ReportFiles, WrapperContext
     from archsplit.compiler.wrapper import run_wrapper
-    from archsplit.scheduler.find_pool import find_pool
+    from archsplit.scheduler.pool_choice import find_pool
 
     invocation = Invocation(
         nvcc=Path(nvcc),

@@ -136,13 +136,12 @@ def action_spec(
     environments = [_environment(command, paths) for command in commands]
     # Steps of one source have the same variables, and only a link has others.
     common = dict(set.intersection(*(set(each.items()) for each in environments)))
-    tools = tuple(tools)
     # Sorted, so that the same tools are the same action for all machines.
     digests = {each.path: each.sha256 for each in tools}
     rows = sorted(f"{digest}  {path}\n" for path, digest in digests.items())
     texts = {TOOLS_FILE: "".join(rows).encode(errors="surrogateescape")}
     # nvcc calls `ptxas` by its name only: what runs has to be the file that is compared.
-    programs = {PurePosixPath(tool.path).name: tool.path for tool in tools}
+    programs = {PurePosixPath(path).name: path for path in digests}
     calls = [_call(command.argv, programs, paths) for command in commands]
     argv = calls[0]
     if step.parts:

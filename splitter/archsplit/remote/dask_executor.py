@@ -87,7 +87,7 @@ class DaskExecutor(FarmExecutor):
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> DaskStep:
         """See `Executor.start`."""
-        spec = action_spec(step, self._paths, tuple(self._tools(step)), cores=cores)
+        spec = action_spec(step, self._paths, self._tools(step), cores=cores)
         made = {name: path for name, path in spec.inputs.items() if path in self._futures}
         action = plain_action(spec, made)
         self.traffic.sent += sum(map(len, action["files"].values()))

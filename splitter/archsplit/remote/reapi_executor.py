@@ -177,7 +177,7 @@ class ReapiExecutor(FarmExecutor):
 
     def _prepare(self, step: Step, cores: int) -> tuple[ActionSpec, dict[Digest, bytes | Path]]:
         """Return the action of a step, and its blobs; reads files."""
-        spec = action_spec(step, self._paths, tuple(self._tools(step)), cores=cores)
+        spec = action_spec(step, self._paths, self._tools(step), cores=cores)
         return spec, self._blobs(spec)
 
     async def _is_usable(self, result: Any) -> bool:

@@ -6,7 +6,7 @@ graph, the order, the cache and the failure rule, so that all executors run the 
 
 `RunningTask` joins a program with its grant. `MemoryWatchdog` measures all tasks and kills the
 youngest before the kernel's OOM killer would choose one, perhaps of another program. A step that
-was killed or failed for want of memory is not at fault: the scheduler runs it again.
+was killed or failed because memory was short is not at fault: the scheduler runs it again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Ended = Callable[[CompletedProcess | BaseException], None]
 
 
-_STARVED = (
+_MEMORY_MESSAGES = (
     "out of memory",
     "bad_alloc",
     "cannot allocate memory",
@@ -38,17 +38,17 @@ _STARVED = (
     "killed signal terminated program",
     "signal 9",
 )
-"""Messages of compilers and their drivers, in lower case, for want of memory."""
+"""Messages of compilers and their drivers about too little memory, in lower case."""
 _SIGKILL = 9
-_KILLED = (-_SIGKILL, 128 + _SIGKILL)
+_KILLED_STATUSES = (-_SIGKILL, 128 + _SIGKILL)
 
-_GROWTH = 2e9
+_MOST_GROWTH = 2e9
 """Bytes a second by which a step can grow at most."""
-_SHORTEST, _LONGEST = 0.01, 0.5
+_SHORTEST_INTERVAL, _LONGEST_INTERVAL = 0.01, 0.5
 """Seconds between two measurements."""
-_FIRST = 0.03
+_FIRST_INTERVAL = 0.03
 """Seconds from a start to the first measurement."""
-_REACTION = 0.15
+_KILL_SECONDS = 0.15
 """Seconds from a measurement until the memory of a killed step is free."""
 _OTHERS_SECONDS = 0.3
 """Seconds that another process, which has the youngest step, has to kill it."""
@@ -240,8 +240,7 @@ class RunningTask:
     @property
     def held_memory(self) -> int:
         """Bytes that the end of the step frees."""
-        row = self.grant.entry
-        return max(row.reserved, row.resident)
+        return max(self.grant.entry.reserved, self.grant.entry.resident)
 
     @property
     def is_alone(self) -> bool:
@@ -275,12 +274,12 @@ class RunningTask:
 
 
 def is_out_of_memory(done: CompletedProcess) -> bool:
-    """Return True if a program failed for want of memory; in doubt, too."""
+    """Return True if a program failed because memory was short; also in doubt."""
     # The kernel's OOM killer sends SIGKILL; shells and drivers report it as 128 + 9.
-    if done.returncode in _KILLED:
+    if done.returncode in _KILLED_STATUSES:
         return True
     messages = done.stderr.lower()
-    return any(words in messages for words in _STARVED)
+    return any(words in messages for words in _MEMORY_MESSAGES)
 
 
 class MemoryWatchdog:
@@ -293,36 +292,36 @@ class MemoryWatchdog:
     """
 
     def __init__(self, pool: Pool) -> None:
-        self.next_check = _LONGEST
+        self.next_check = _LONGEST_INTERVAL
         self._pool = pool
         self._pressed_since: float | None = None
 
     def check_soon(self, now: float) -> None:
         """Measure soon, because a step has started."""
-        self.next_check = min(self.next_check, now + _FIRST)
+        self.next_check = min(self.next_check, now + _FIRST_INTERVAL)
 
     def check(self, now: float, active: Collection[RunningTask]) -> None:
         """Measure every step, and kill some if memory is nearly used up."""
         for one in active:
             one.measure(now)
-        room = self._pool.free_memory()
-        if not self._is_pressed(room, active):
+        free = self._pool.free_memory()
+        if not self._is_pressed(free, active):
             self._pressed_since = None
         else:
             self._pressed_since = now if self._pressed_since is None else self._pressed_since
-            self._relieve(room, active, patient=now - self._pressed_since <= _OTHERS_SECONDS)
+            self._relieve(free, active, patient=now - self._pressed_since <= _OTHERS_SECONDS)
         # Measuring costs a read of /proc for each process, so it waits as long as memory lasts.
-        until_full = max(room, 0) / (_GROWTH * max(len(active), 1))
-        self.next_check = now + min(max(until_full / 2, _SHORTEST), _LONGEST)
+        until_full = max(free, 0) / (_MOST_GROWTH * max(len(active), 1))
+        self.next_check = now + min(max(until_full / 2, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
 
-    def _is_pressed(self, room: int, active: Collection[RunningTask]) -> bool:
+    def _is_pressed(self, free: int, active: Collection[RunningTask]) -> bool:
         """Return True if memory could be used up before a kill would free some."""
         # What was killed a moment ago frees its memory soon: one kill at a time is enough.
         leaving = sum(one.peak_memory for one in active if one.killed_for_memory)
-        surprises = sum(one.overshoot(_REACTION) for one in active if not one.killed_for_memory)
-        return room + leaving <= surprises
+        surprises = sum(one.overshoot(_KILL_SECONDS) for one in active if not one.killed_for_memory)
+        return free + leaving <= surprises
 
-    def _relieve(self, room: int, active: Collection[RunningTask], *, patient: bool) -> None:
+    def _relieve(self, free: int, active: Collection[RunningTask], *, patient: bool) -> None:
         """Kill own steps, the youngest first, if they are the youngest of all processes."""
         by_age = sorted(active, key=lambda one: one.grant.entry.started)
         ours = {one.grant.entry.started for one in by_age}
@@ -332,7 +331,7 @@ class MemoryWatchdog:
         for one in reversed(by_age[first:]):
             # The process with the youngest step gets some time to kill it: it loses the least work.
             someone_younger = patient and one.grant.entry.started < max(theirs, default=0)
-            if someone_younger or not self._is_pressed(room, active):
+            if someone_younger or not self._is_pressed(free, active):
                 return
             if not one.killed_for_memory:
                 one.kill_for_memory()

@@ -53,8 +53,8 @@ class Step(NamedTuple):
         parallel_flags: arguments for several cores, with ``{cores}`` in them, to be inserted after
             the program; empty for a step that always uses one core.
         reads_source: True if the step is the first to read a source, so that it finds its errors.
-        runs_first: whether it starts before all others, with the steps that it waits for: where a
-            failure is expected, or would be found too late.
+        runs_first: True if the step, with the steps that it waits for, starts before all others:
+            a failure is expected, or would be found too late.
         check: called after a success, in the runner's thread; it raises an error that ends the run.
         unit: the source that the step compiles, for `group_steps`; "" for none.
         parts: the steps that this one runs, one after the other; empty for a single command.
@@ -108,7 +108,7 @@ class Graph:
         self.steps = steps
         # Derived here, so that a caller can't pass edges that contradict the steps.
         self.dependencies = self._edges()
-        self.dependents = self._reversed()
+        self.dependents = self._reversed_edges()
         self.order = self._topological()
 
     def critical_path(self, seconds: Sequence[float] | None = None) -> tuple[float, ...]:
@@ -169,7 +169,7 @@ class Graph:
             for step in self.steps
         )
 
-    def _reversed(self) -> tuple[frozenset[int], ...]:
+    def _reversed_edges(self) -> tuple[frozenset[int], ...]:
         later: list[set[int]] = [set() for _ in self.steps]
         for position, earlier in enumerate(self.dependencies):
             for other in earlier:
@@ -311,14 +311,16 @@ class _Groups:
         first, second = self.of(writer), self.of(reader)
         if first == second:
             return False
-        is_last = self._after(first) == {second}
-        is_first = self._before(second) == {first}
+        is_only_reader = self._groups_after(first) == {second}
+        is_only_writer = self._groups_before(second) == {first}
         # A cheap step that other groups wait for, or that waits for others, would delay them.
-        wanted = (self._is_cheap(first) and is_last) or (self._is_cheap(second) and is_first)
-        if not wanted and self._units(first) == self._units(second):
-            # Where nothing else could run meanwhile, one action costs less than two.
-            wanted = size >= _LARGE or (is_first and is_last)
-        return wanted and (is_first or is_last or not self._has_detour(first, second))
+        gains = (self._is_cheap(first) and is_only_reader) or (
+            self._is_cheap(second) and is_only_writer
+        )
+        if not gains and self._units(first) == self._units(second):
+            # If nothing else could run meanwhile, one action costs less than two.
+            gains = size >= _LARGE or (is_only_writer and is_only_reader)
+        return gains and (is_only_writer or is_only_reader or not self._has_detour(first, second))
 
     def join(self, writer: int, reader: int) -> None:
         """Make one group of two steps' groups."""
@@ -338,27 +340,27 @@ class _Groups:
         # A cheap step in the group of another unit changes nothing for this question.
         return frozenset(step.unit for step in steps if step.weight > _CHEAP_SECONDS)
 
-    def _after(self, group: int) -> set[int]:
+    def _groups_after(self, group: int) -> set[int]:
         found = {self.of(at) for one in self._members[group] for at in self._graph.dependents[one]}
         return found - {group}
 
-    def _before(self, group: int) -> set[int]:
+    def _groups_before(self, group: int) -> set[int]:
         members = self._members[group]
         found = {self.of(at) for one in members for at in self._graph.dependencies[one]}
         return found - {group}
 
     def _has_detour(self, first: int, second: int) -> bool:
-        """Return True if a third group lies between two others.
+        """Return True if a path from one group to another leads through a third.
 
-        Both as one group would wait for themselves.
+        As one group, the two would wait for the third, which waits for them.
         """
         seen: set[int] = set()
-        waiting = [group for group in self._after(first) if group != second]
+        waiting = [group for group in self._groups_after(first) if group != second]
         while waiting:
             group = waiting.pop()
             if group == second:
                 return True
             if group not in seen:
                 seen.add(group)
-                waiting += self._after(group)
+                waiting += self._groups_after(group)
         return False

@@ -12,7 +12,8 @@ import re
 import zlib
 from typing import TYPE_CHECKING
 
-from archsplit.scheduler.plan import StepEstimate
+from archsplit.scheduler.outcome import file_size
+from archsplit.scheduler.schedule import StepEstimate
 from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class History:
 
     Args:
         folder: the folder of all groups' files; made on the first write.
-        group: name of steps that are run again and again, such as the path of a source.
+        group: name of the steps that share a file, such as the path of their source.
     """
 
     def __init__(self, folder: Path, group: str) -> None:
@@ -103,14 +104,7 @@ def measure_step(one: FinishedStep, writes: Iterable[Path] = ()) -> StepEstimate
         # Its outputs may have stayed there.
         return StepEstimate(round(one.worker_seconds, 3), one.peak_memory)
     seconds = one.seconds if one.cores == 1 else one.cpu_seconds
-    return StepEstimate(round(seconds, 3), one.peak_memory, tuple(map(_size, writes)))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+    return StepEstimate(round(seconds, 3), one.peak_memory, tuple(map(file_size, writes)))
 
 
 def merge_estimates(old: StepEstimate | None, new: StepEstimate) -> StepEstimate:

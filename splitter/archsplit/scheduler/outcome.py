@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from archsplit.scheduler.executor import RunningTask
@@ -35,7 +35,7 @@ class FinishedStep(NamedTuple):
         fault: the reason of a failure, for a message that begins with the step's name; "" for a
             success.
         peak_memory: bytes; 0 where the runner doesn't measure.
-        attempts: 1, plus one for each restart for want of memory; 0 for a cached result.
+        attempts: 1, plus one for each restart because memory was short; 0 for a cached result.
         worker_seconds: seconds on another machine, without waits and transfers; 0 for a result that
             a farm had; None for a step of this machine.
         failed_part: see `CompletedProcess`.
@@ -93,7 +93,7 @@ class RunLog:
         self._began = time.monotonic()
 
     def now(self) -> float:
-        """Seconds since the run began."""
+        """Return the seconds since the run began."""
         return time.monotonic() - self._began
 
     def attempts(self, position: int) -> int:
@@ -105,17 +105,17 @@ class RunLog:
         self._attempts[position] += 1
 
     def add_finished(
-        self, active: RunningTask, done: CompletedProcess, fault: str, *, is_remote: bool = False
+        self, task: RunningTask, done: CompletedProcess, fault: str, *, is_remote: bool = False
     ) -> None:
         """Add the final end of a step."""
-        position = active.position
+        position = task.position
         self._finished[position] = FinishedStep(
             name=self._graph.steps[position].name,
             position=position,
-            started=active.started,
+            started=task.started,
             ended=self.now(),
-            slot=active.slot,
-            cores=active.cores,
+            slot=task.slot,
+            cores=task.cores,
             returncode=done.returncode,
             stdout=done.stdout,
             stderr=done.stderr,
@@ -123,7 +123,7 @@ class RunLog:
             cpu_seconds=done.cpu_seconds,
             # The kernel knows the peak of only the largest child, the watchdog the sum of a step's
             # processes.
-            peak_memory=max(done.peak_memory, active.peak_memory),
+            peak_memory=max(done.peak_memory, task.peak_memory),
             attempts=self._attempts[position],
             worker_seconds=done.seconds if is_remote else None,
             failed_part=done.failed_part,
@@ -186,24 +186,24 @@ def format_steps_table(
     """
     import csv  # noqa: PLC0415 - few calls write a table
 
-    size = size_of or _file_size
+    size = size_of or file_size
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(TABLE_HEADER)
     for done in outcome.finished:
         step = graph.steps[done.position]
-        read, written = _sum(step.reads, size), _sum(step.writes, size)
+        read, written = sum(map(size, step.reads)), sum(map(size, step.writes))
         seconds, cpu = f"{done.seconds:.3f}", f"{done.cpu_seconds:.3f}"
         writer.writerow((done.name, seconds, cpu, done.peak_memory, read, written))
     return text.getvalue()
 
 
-def _sum(paths: Iterable[Path], size_of: Callable[[Path], int]) -> int:
-    return sum(map(size_of, paths))
-
-
-def _file_size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
+def file_size(path: Path) -> int:
+    """Return the bytes of a file; 0 for a missing one."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def format_chrome_trace(outcome: Outcome) -> str:

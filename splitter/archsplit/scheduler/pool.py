@@ -52,7 +52,7 @@ class PoolEntry(NamedTuple):
 
 
 class WaitReason(enum.Enum):
-    """Reasons of a denial; the values are the words for explanations."""
+    """Reasons of a denial."""
 
     SLOT = "slot"
     MEMORY = "memory"
@@ -64,8 +64,8 @@ class Denied(NamedTuple):
 
     Attributes:
         retry: seconds after which to try again even if no step of this process has ended; None
-            where only such an end can free a slot.
-        short: missing bytes where the reason is memory.
+            if only such an end can free a slot.
+        short: missing bytes if the reason is memory.
     """
 
     reason: WaitReason
@@ -147,23 +147,23 @@ class MemoryBudget:
         # For the kernel's own needs, and for the growth of steps between two measurements.
         self._margin = min(max(self.total // 16, _LEAST_MARGIN), _MOST_MARGIN)
 
-    def shortage(self, memory: int, rows: Iterable[PoolEntry]) -> int:
-        """Return the bytes that a step lacks beside running steps; 0 when it fits.
+    def shortage(self, memory: int, entries: Iterable[PoolEntry]) -> int:
+        """Return the bytes that a step lacks in addition to running steps; 0 if it fits.
 
         A step without others always fits: it could never run otherwise.
         """
-        held = list(rows)
-        if not held:
+        running = list(entries)
+        if not running:
             return 0
         # Resident memory is no longer available, so only the growth of the steps counts.
-        growth = sum(max(0, row.reserved - row.resident) for row in held)
-        promised = sum(max(row.reserved, row.resident) for row in held)
+        growth = sum(max(0, entry.reserved - entry.resident) for entry in running)
+        promised = sum(max(entry.reserved, entry.resident) for entry in running)
         free = self._system.available() - self._margin
         return max(0, memory + growth - free, memory + promised - self._limit)
 
-    def free_memory(self, rows: Iterable[PoolEntry]) -> int:
-        """Return the bytes by which running steps can still grow; 0 or less: used up."""
-        resident = sum(row.resident for row in rows)
+    def free_memory(self, entries: Iterable[PoolEntry]) -> int:
+        """Return the bytes by which running steps can grow; 0 or less if memory is used up."""
+        resident = sum(entry.resident for entry in entries)
         return min(self._system.available() - self._margin, self._limit - resident)
 
 
@@ -214,30 +214,30 @@ class MixedPool:
     """A `Pool` of this machine's slots, and of slots on other machines for remote steps.
 
     Args:
-        here: the pool of this machine; stays open.
+        local: the pool of this machine; stays open.
         slots: most remote steps at a time.
     """
 
-    def __init__(self, here: Pool, slots: int) -> None:
-        self.slots = here.slots
-        self._here = here
+    def __init__(self, local: Pool, slots: int) -> None:
+        self.slots = local.slots
+        self._local = local
         self._remote = LocalPool(slots)
 
     def acquire(self, request: PoolRequest) -> Grant | Denied:
         """See `Pool.acquire`."""
-        return (self._remote if request.is_remote else self._here).acquire(request)
+        return (self._remote if request.is_remote else self._local).acquire(request)
 
     def idle_slots(self) -> int:
         """See `Pool.idle_slots`."""
-        return self._here.idle_slots()
+        return self._local.idle_slots()
 
     def free_memory(self) -> int:
         """See `Pool.free_memory`."""
-        return self._here.free_memory()
+        return self._local.free_memory()
 
     def entries(self) -> list[PoolEntry]:
         """See `Pool.entries`."""
-        return self._here.entries()
+        return self._local.entries()
 
     def close(self) -> None:
         """See `Pool.close`."""

@@ -34,8 +34,9 @@ from archsplit.scheduler.executor import (
     RunningTask,
     is_out_of_memory,
 )
-from archsplit.scheduler.outcome import RunLog
-from archsplit.scheduler.plan import (
+from archsplit.scheduler.outcome import RunLog, file_size
+from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, WaitReason
+from archsplit.scheduler.schedule import (
     CoreAllocator,
     Estimates,
     ExpectedUse,
@@ -44,7 +45,6 @@ from archsplit.scheduler.plan import (
     minutes_left,
     parallel_seconds,
 )
-from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, WaitReason
 from archsplit.system.patterns import lazy_pattern
 from archsplit.system.process import output_tail
 
@@ -133,7 +133,7 @@ def run_graph(graph: Graph, options: RunOptions) -> Outcome:
         InterruptedByUserError: the runner was canceled from outside.
     """
     known = {} if options.history is None else options.history.estimates
-    outcome = GraphRunner(graph, Estimates(graph.steps, known, size_of=_size), options).run()
+    outcome = GraphRunner(graph, Estimates(graph.steps, known, size_of=file_size), options).run()
     if options.history is not None:
         options.history.update(graph, outcome)
     return outcome
@@ -168,8 +168,8 @@ def check_outcome(
 def is_disk_full(step: Step, failed: FinishedStep) -> bool:
     """Return True if a step failed because the disk is full."""
     # gcc's reason may be "No such file or directory", and there is space when it has ended.
-    is_said = _NO_SPACE.search(failed.stderr) is not None
-    return is_said or any(is_full(path.parent) for path in step.writes)
+    is_reported = _NO_SPACE.search(failed.stderr) is not None
+    return is_reported or any(is_full(path.parent) for path in step.writes)
 
 
 def _failure_error(step: Step, failed: FinishedStep) -> StepError | DiskFullError:
@@ -180,7 +180,7 @@ def _failure_error(step: Step, failed: FinishedStep) -> StepError | DiskFullErro
     message = f"{culprit.name} {failed.fault}\n  {command}\n{output}"
     if is_disk_full(step, failed):
         return DiskFullError(message, hint=NO_SPACE_HINT)
-    # What CUDA's crt/host_config.h says of a g++ that came out after the toolkit.
+    # The error of CUDA's crt/host_config.h for a g++ that came out after the toolkit.
     if newest := _COMPILER_TOO_NEW.search(failed.stderr):
         program = f"g++-{newest[1]}"
         return StepError(message, hint=f"install {program}, and set NVCC_CCBIN={program}")
@@ -197,13 +197,6 @@ def is_full(folder: Path) -> bool:
         return False
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize < _MIN_FREE_BYTES
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 class GraphRunner:
@@ -429,8 +422,8 @@ class GraphRunner:
         fault = self._executor.find_fault(step, done)
         # A farm has begun a step again before it reports such an end.
         is_here = self._executor.is_local and not step.is_remote
-        starved = is_out_of_memory(done) and is_here and not task.is_alone
-        if fault and (task.killed_for_memory or starved):
+        needs_memory = is_out_of_memory(done) and is_here and not task.is_alone
+        if fault and (task.killed_for_memory or needs_memory):
             self._restart(task, step)
             return
         self._log.add_finished(task, done, fault, is_remote=not is_here)

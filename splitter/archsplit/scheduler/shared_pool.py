@@ -5,7 +5,7 @@ memory into the file. The kernel unlocks the files of a process that ends, howev
 
     folder/lock                  held while the slots are read: one process at a time
     folder/slot-0 … slot-N       a file for each slot: locked = in use; reserved, resident, started;
-                                 those beyond the number of slots are of processes that waited long
+                                 further files are for processes that waited long
     folder/waiting/RANK-PID-ID   a file for each waiting process; the most urgent one sorts first
     folder/drain                 locked by a process that needs the memory of all others
 """
@@ -28,28 +28,26 @@ if TYPE_CHECKING:
     from archsplit.scheduler.pool import MemoryBudget, PoolRequest
 
 LOCK_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_POLL, MAX_POLL_SECONDS = 0.004, 0.1
+_POLL_SECONDS, MAX_POLL_SECONDS = 0.004, 0.1
 """Seconds between two reads of the queue; only the first process reads it that often."""
 _YIELD_SECONDS = 0.06
 """Seconds that a free slot is left to a more urgent process.
 
 No longer, because that process may be stopped.
 """
-_EPOCH = 10**15
+_RANK_OFFSET = 10**15
 """Offset that keeps ranks positive."""
-_DRAIN_AFTER = 10.0
+_DRAIN_AFTER_SECONDS = 10.0
 """Seconds that a step waits for memory before all other starts have to wait."""
-
-_LONGEST_WAIT = 10.0
-"""Seconds after which a process that runs nothing takes a slot beyond the number.
+_LONGEST_WAIT_SECONDS = 10.0
+"""Seconds after which a process that runs nothing takes a slot beyond their number.
 
 One command at a time is what nvcc itself runs, however busy the machine is.
 """
-
-_RETRY = 0.02
-_WAITING = "waiting"
-_ROW = "{:020d} {:020d} {:020d}"
-_ROW_BYTES = 62
+_RETRY_SECONDS = 0.02
+_QUEUE_FOLDER = "waiting"
+_ENTRY_FORMAT = "{:020d} {:020d} {:020d}"
+_ENTRY_BYTES = 62
 
 
 class SlotQueue:
@@ -77,10 +75,10 @@ class SlotQueue:
     def join(self, urgency: float) -> float:
         """Join the queue; return the seconds until the next attempt."""
         self._yielding_since = None
-        self._join(urgency)
+        self._update_rank(urgency)
         place = sorted(os.listdir(self._folder)).index(self._name)  # noqa: PTH208 - names sort
         # Squared: each reading costs CPU time that steps of others could use.
-        return min(_POLL * (1 + place) ** 2, MAX_POLL_SECONDS)
+        return min(_POLL_SECONDS * (1 + place) ** 2, MAX_POLL_SECONDS)
 
     def is_first(self, urgency: float) -> bool:
         """Return True if this process may take a free slot; else join the queue."""
@@ -100,11 +98,11 @@ class SlotQueue:
             (self._folder / name).unlink(missing_ok=True)
             os.close(self._descriptor)
 
-    def _join(self, urgency: float) -> None:
+    def _update_rank(self, urgency: float) -> None:
         now = time.monotonic()
         if not self._name:
             self._arrived = now
-        rank = int((self._arrived - urgency) * 1000) + _EPOCH
+        rank = int((self._arrived - urgency) * 1000) + _RANK_OFFSET
         name = f"{rank:020d}-{os.getpid()}-{id(self)}"
         if not self._name:
             self._descriptor = os.open(self._folder / name, LOCK_FILE_FLAGS, 0o600)
@@ -114,7 +112,7 @@ class SlotQueue:
         self._name = name
 
     def _has_yielded_long_enough(self, urgency: float) -> bool:
-        self._join(urgency)
+        self._update_rank(urgency)
         now = time.monotonic()
         if self._yielding_since is None:
             self._yielding_since = now
@@ -160,7 +158,7 @@ class DrainLock:
         if self._since is None:
             self._since = now
         self._memory = max(self._memory, memory)
-        if (at_once or now - self._since > _DRAIN_AFTER) and not self._is_ours:
+        if (at_once or now - self._since > _DRAIN_AFTER_SECONDS) and not self._is_ours:
             self._is_ours = try_lock(self._descriptor)
 
     def release(self, memory: int) -> None:
@@ -190,7 +188,7 @@ class SharedPool:
         if slots < 1:
             raise ValueError("at least one slot is needed")
         _make_private(folder)
-        _make_private(folder / _WAITING)
+        _make_private(folder / _QUEUE_FOLDER)
         self.slots = slots
         self._budget = budget
         self._folder = folder
@@ -198,7 +196,7 @@ class SharedPool:
         self._own: dict[int, PoolEntry] = {}
         self._lock = os.open(folder / "lock", LOCK_FILE_FLAGS, 0o600)
         self._drain = DrainLock(folder / "drain")
-        self._queue = SlotQueue(folder / _WAITING)
+        self._queue = SlotQueue(folder / _QUEUE_FOLDER)
         self._has_waited_long = False
         with self._locked():
             # Some file systems have no locks: they fail here, and the caller takes another pool.
@@ -207,12 +205,12 @@ class SharedPool:
     def acquire(self, request: PoolRequest) -> Grant | Denied:
         """See `Pool.acquire`."""
         try:
-            return self._take(request)
+            return self._acquire_locked(request)
         except FileNotFoundError:
             # The folder was deleted; locks on the deleted files end with their holders.
             _make_private(self._folder)
-            _make_private(self._folder / _WAITING)
-            return Denied(WaitReason.TURN, _RETRY)
+            _make_private(self._folder / _QUEUE_FOLDER)
+            return Denied(WaitReason.TURN, _RETRY_SECONDS)
 
     def idle_slots(self) -> int:
         """See `Pool.idle_slots`."""
@@ -239,21 +237,21 @@ class SharedPool:
         self._files.clear()
         self._own.clear()
 
-    def write_entry(self, number: int, row: PoolEntry) -> None:
+    def write_entry(self, number: int, entry: PoolEntry) -> None:
         """Write the entry of an own slot for the other processes."""
-        self._own[number] = row
+        self._own[number] = entry
         with contextlib.suppress(OSError):
             # A full disk costs only the entry: others then count no memory for the step.
-            os.pwrite(self._files[number], _ROW.format(*row).encode(), 0)
+            os.pwrite(self._files[number], _ENTRY_FORMAT.format(*entry).encode(), 0)
 
     def release_slot(self, number: int) -> None:
         """Release an own slot."""
         del self._own[number]
         unlock(self._files[number])
 
-    def _take(self, request: PoolRequest) -> Grant | Denied:
+    def _acquire_locked(self, request: PoolRequest) -> Grant | Denied:
         with self._locked():
-            free, rows, extra = self._read_slots()
+            free, entries, extra = self._read_slots()
             if not free and self._may_exceed():
                 free = [extra]
             elif not free:
@@ -263,21 +261,21 @@ class SharedPool:
                     WaitReason.SLOT, MAX_POLL_SECONDS if len(self._own) == self.slots else retry
                 )
             elif not self._queue.is_first(request.urgency):
-                return Denied(WaitReason.TURN, _RETRY)
+                return Denied(WaitReason.TURN, _RETRY_SECONDS)
             # A process that waits for memory must not keep others from the slots.
             self._queue.leave()
             if self._drain.is_locked_by_others():
-                return Denied(WaitReason.MEMORY, _RETRY, request.memory)
-            if short := self._budget.shortage(request.memory, rows):
+                return Denied(WaitReason.MEMORY, _RETRY_SECONDS, request.memory)
+            if short := self._budget.shortage(request.memory, entries):
                 self._drain.request(request.memory, at_once=request.memory >= ALL_MEMORY)
-                return Denied(WaitReason.MEMORY, _RETRY, short)
+                return Denied(WaitReason.MEMORY, _RETRY_SECONDS, short)
             self._drain.release(request.memory)
             return self._make_grant(request.memory, free[0])
 
     def _may_exceed(self) -> bool:
         """Return True if this process may run one step beyond the slots."""
         # Once is enough: a small compilation has ten steps, and each would wait anew.
-        if self._queue.seconds_waited() > _LONGEST_WAIT:
+        if self._queue.seconds_waited() > _LONGEST_WAIT_SECONDS:
             self._has_waited_long = True
         return self._has_waited_long and not self._own
 
@@ -293,21 +291,21 @@ class SharedPool:
     def _read_slots(self) -> tuple[list[int], list[PoolEntry], int]:
         """Return the free slots, the entries of running steps, and a number beyond the slots."""
         unused: list[int] = []
-        rows: list[PoolEntry] = []
+        entries: list[PoolEntry] = []
         number = 0
         while self._has_file(number):
             if number in self._own:
-                rows.append(self._own[number])
+                entries.append(self._own[number])
             elif try_lock(self._files[number]):
                 unlock(self._files[number])
                 unused.append(number)
             else:
-                rows.append(_read_row(self._files[number]))
+                entries.append(_read_entry(self._files[number]))
             number += 1
         # The first that was never used: it has no file yet.
         unused.append(number)
         free = [each for each in unused if each < self.slots]
-        return free, rows, next((each for each in unused if each >= self.slots), self.slots)
+        return free, entries, next((each for each in unused if each >= self.slots), self.slots)
 
     def _has_file(self, number: int) -> bool:
         if number == len(self._files):
@@ -329,9 +327,9 @@ class SharedPool:
         )
 
 
-def _read_row(descriptor: int) -> PoolEntry:
+def _read_entry(descriptor: int) -> PoolEntry:
     try:
-        return PoolEntry(*map(int, os.pread(descriptor, _ROW_BYTES, 0).split()))
+        return PoolEntry(*map(int, os.pread(descriptor, _ENTRY_BYTES, 0).split()))
     except (ValueError, TypeError):
         # The holder could not write its entry, for example on a full disk.
         return PoolEntry(0, 0, 0)

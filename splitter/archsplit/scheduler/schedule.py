@@ -1,4 +1,4 @@
-"""Choice of the steps that start next, and of their cores; starts nothing itself.
+"""Order of a run: the steps that start next, their cores and memory; starts nothing itself.
 
 `Schedule` holds the ready steps, the most urgent first, and knows what a failure leaves to do.
 `MemoryAdmission` lets a small step pass a big one that waits for memory only where the big one need
@@ -24,7 +24,7 @@ __pure__ = True
 DEFAULT_MEMORY = 256 << 20
 """Bytes for a step without history and guess: enough for most; the watchdog measures the others."""
 _LEAST_SHARE = 0.05
-"""Share of a run after which its speed says something about its end."""
+"""Share of a run after which its end is estimated from its speed."""
 _LONG_SECONDS = 1.0
 """Seconds from which several cores gain: measured with ptxas.
 
@@ -71,26 +71,26 @@ class Estimates:
         self._by_size: dict[int, int] = {}
         self._known = [known.get(step.key) if step.key else None for step in steps]
         self._of_kind: dict[int, list[int]] = {}
-        self._floor: dict[int, int] = {}
+        self._observed: dict[int, int] = {}
         self.seconds = tuple(
-            step.weight if learned is None else learned.seconds
-            for step, learned in zip(steps, self._known, strict=True)
+            step.weight if measured is None else measured.seconds
+            for step, measured in zip(steps, self._known, strict=True)
         )
 
-    def is_learned(self, position: int) -> bool:
-        """Return True if the estimate comes from earlier builds, not from a guess."""
+    def is_measured(self, position: int) -> bool:
+        """Return True if the estimate was measured in earlier builds, and is not a guess."""
         return self._known[position] is not None
 
     def ready_seconds(self, position: int) -> float:
         """Return the expected seconds of a step whose inputs are there."""
         step = self._steps[position]
-        if self._size_of is None or not step.seconds_per_byte or self.is_learned(position):
+        if self._size_of is None or not step.seconds_per_byte or self.is_measured(position):
             return self.seconds[position]
         return step.seconds_per_byte * sum(map(self._size_of, step.reads))
 
     def memory(self, position: int) -> int:
         """Return the bytes that a step needs at its peak."""
-        return max(self._floor.get(position, 0), self._first(position))
+        return max(self._observed.get(position, 0), self._expected_memory(position))
 
     def observe(self, position: int, memory: int) -> None:
         """Record the measured peak of a step; 0 where it was not measured.
@@ -99,18 +99,18 @@ class Estimates:
         """
         if memory == 0:
             return
-        self._floor[position] = max(self._floor.get(position, 0), _with_margin(memory))
-        # A learned estimate of another step says nothing about its kind.
+        self._observed[position] = max(self._observed.get(position, 0), _with_margin(memory))
+        # A measured estimate of another step says nothing about its kind.
         if self._known[position] is None:
             self._of_kind.setdefault(self._steps[position].memory, []).append(memory)
 
-    def _first(self, position: int) -> int:
-        learned, guess = self._known[position], self._steps[position].memory
-        if learned is not None:
-            return _with_margin(learned.memory)
+    def _expected_memory(self, position: int) -> int:
+        measured, guess = self._known[position], self._steps[position].memory
+        if measured is not None:
+            return _with_margin(measured.memory)
         if self._size_of is not None and self._steps[position].memory_per_byte:
             if position not in self._by_size:
-                self._by_size[position] = self._sized(self._steps[position], self._size_of)
+                self._by_size[position] = self._memory_by_size(self._steps[position], self._size_of)
             return _with_margin(self._by_size[position])
         seen = self._of_kind.get(guess, [])
         # The smallest steps end first, so a guess loses its weight step by step.
@@ -118,7 +118,7 @@ class Estimates:
         return max(faded, _with_margin(max(seen, default=0)))
 
     @staticmethod
-    def _sized(step: Step, size_of: Callable[[Path], int]) -> int:
+    def _memory_by_size(step: Step, size_of: Callable[[Path], int]) -> int:
         return step.memory + round(step.memory_per_byte * sum(map(size_of, step.reads)))
 
 
@@ -147,8 +147,7 @@ class Schedule:
     """The state of one run: ready, running and failed steps.
 
     Args:
-        urgency: each step's rank, see `Graph.ranks`; the greatest starts first, and of equals the
-            first in the graph.
+        ranks: see `Graph.ranks`; the greatest starts first, and of equals the first in the graph.
         keep_going: True if a failure stops only the steps that need the failed one.
 
     Attributes:
@@ -156,12 +155,12 @@ class Schedule:
         running: positions of steps that were started and have not ended.
     """
 
-    def __init__(self, graph: Graph, urgency: Sequence[float], *, keep_going: bool = False) -> None:
+    def __init__(self, graph: Graph, ranks: Sequence[float], *, keep_going: bool = False) -> None:
         self._keep_going = keep_going
         self.ready: list[int] = []
         self.running: set[int] = set()
         self._graph = graph
-        self._urgency = urgency
+        self._ranks = ranks
         self._missing = [len(earlier) for earlier in graph.dependencies]
         self._failed: set[int] = set()
         self._wanted = frozenset(range(len(graph.steps)))
@@ -229,7 +228,7 @@ class Schedule:
         self.running.remove(position)
 
     def ready_by(self, ends: Mapping[int, float], *, by: float) -> tuple[int, ...]:
-        """Return the steps that will become ready until a time.
+        """Return the steps that will become ready before a time.
 
         Args:
             ends: expected end of each running step.
@@ -243,7 +242,7 @@ class Schedule:
         return tuple(later for later, count in missing.items() if count == 0)
 
     def _add(self, position: int) -> None:
-        bisect.insort(self.ready, position, key=lambda at: (-self._urgency[at], at))
+        bisect.insort(self.ready, position, key=lambda at: (-self._ranks[at], at))
 
 
 def _closure(start: Iterable[int], following: Callable[[int], Iterable[int]]) -> frozenset[int]:
@@ -320,17 +319,17 @@ class CoreAllocator:
     """
 
     def __init__(
-        self, graph: Graph, forecast: Estimates, schedule: Schedule, pool: Pool, *, enabled: bool
+        self, graph: Graph, estimates: Estimates, schedule: Schedule, pool: Pool, *, enabled: bool
     ) -> None:
         self._graph = graph
-        self._forecast = forecast
+        self._estimates = estimates
         self._schedule = schedule
         self._pool = pool
         self._enabled = enabled
 
     def is_candidate(self, position: int) -> bool:
         """Return True if a step is long, and can use several cores."""
-        return self._can_run_parallel(position) and is_long(self._forecast.ready_seconds(position))
+        return self._can_run_parallel(position) and is_long(self._estimates.ready_seconds(position))
 
     def cores(
         self,
@@ -346,7 +345,7 @@ class CoreAllocator:
             active: running steps.
             ends: expected end of each running step.
         """
-        seconds = self._forecast.ready_seconds(position)
+        seconds = self._estimates.ready_seconds(position)
         # Cores that become idle in the second half of a step are of no use to it.
         by = now + seconds / 2
         ending = [each for each in active if ends[each] <= by]

@@ -1,10 +1,10 @@
 """Choice of the pool for this process: make's jobserver, the user's shared pool, or a local one.
 
 The client of GNU make's jobserver is here, too, for the fifo and the pipe style. Its input is
-``MAKEFLAGS``; its output is a `TokenPool`, in which each running step but the first costs a token.
-The protocol is in make's manual, "Sharing Job Slots with GNU make": a recipe starts with one slot
-that needs no token. More slots are bytes read from a pipe, and the same bytes must be written back,
-whatever happens.
+``MAKEFLAGS``; its output is a `TokenPool`, in which each running step but the first needs a token.
+The protocol is in make's manual, "Sharing Job Slots with GNU make": each command has one implicit
+slot, which needs no token. Tokens are bytes read from a pipe, and the same bytes must be written
+back, also after a failure.
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ if TYPE_CHECKING:
 
     from archsplit.scheduler.pool import Pool, PoolEntry, PoolRequest
 
-_WORDS = ("--jobserver-auth=", "--jobserver-fds=")
-_RETRY = 0.01
+_JOBSERVER_FLAGS = ("--jobserver-auth=", "--jobserver-fds=")
+_RETRY_SECONDS = 0.01
 """Seconds between two reads for a token; a step that ends wakes the scheduler anyway."""
-
-
-_MOST_ROWS = 4096
-"""Slot files for one machine where make counts the slots."""
+_MOST_SLOT_FILES = 4096
+"""Slot files of a machine if make counts the slots."""
 
 
 class PoolChoice(NamedTuple):
@@ -73,7 +71,7 @@ def find_pool(
     jobserver, reason = connect_jobserver(environment)
     notes = [reason] if reason else []
     # make counts the jobs; the folder of slots then only shares memory among processes.
-    slots = _MOST_ROWS if jobserver is not None else jobs or cores
+    slots = _MOST_SLOT_FILES if jobserver is not None else jobs or cores
     pool: Pool
     folder = folder or runtime_folder(environment)
     try:
@@ -94,7 +92,7 @@ class Jobserver:
     Args:
         reading: a descriptor that reads without blocking; closed by `close`.
         writing: where tokens are put back; closed by `close`.
-        jobs: the number of ``make -j``, or None where MAKEFLAGS has none.
+        jobs: the number of ``make -j``, or None if MAKEFLAGS has none.
     """
 
     def __init__(self, reading: int, writing: int, jobs: int | None) -> None:
@@ -102,12 +100,12 @@ class Jobserver:
         self._reading = reading
         self._writing = writing
         self._tokens: list[bytes] = []
-        self._free_used = False
+        self._is_implicit_slot_used = False
 
     def acquire(self) -> bool:
-        """Acquire one more slot; return False where no token is free now."""
-        if not self._free_used:
-            self._free_used = True
+        """Acquire one more slot; return False if no token is free now."""
+        if not self._is_implicit_slot_used:
+            self._is_implicit_slot_used = True
             return True
         with contextlib.suppress(BlockingIOError):
             # Never the end of the pipe, because this process has the other end open as well.
@@ -118,14 +116,14 @@ class Jobserver:
     def available(self) -> int:
         """Return the number of slots that are free now, for all clients together."""
         waiting = fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4))
-        return int.from_bytes(waiting, sys.byteorder) + (not self._free_used)
+        return int.from_bytes(waiting, sys.byteorder) + (not self._is_implicit_slot_used)
 
     def release(self) -> None:
-        """Release an acquired slot; tokens go back first, the free slot last."""
+        """Release an acquired slot; tokens first, the implicit slot last."""
         if self._tokens:
             os.write(self._writing, self._tokens.pop())
         else:
-            self._free_used = False
+            self._is_implicit_slot_used = False
 
     def close(self) -> None:
         """Write all tokens back and close the pipe."""
@@ -136,7 +134,7 @@ class Jobserver:
 
 
 class JobserverConnection(NamedTuple):
-    """A jobserver, or the reason why it can't be used; "" where make has none."""
+    """A jobserver, or the reason why it can't be used; "" if make has none."""
 
     jobserver: Jobserver | None
     reason: str
@@ -145,31 +143,31 @@ class JobserverConnection(NamedTuple):
 def connect_jobserver(environment: Mapping[str, str]) -> JobserverConnection:
     """Connect to the jobserver that ``MAKEFLAGS`` names."""
     words = environment.get("MAKEFLAGS", "").partition(" -- ")[0].split()
-    named = [word.partition("=")[2] for word in words if word.startswith(_WORDS)]
+    named = [word.partition("=")[2] for word in words if word.startswith(_JOBSERVER_FLAGS)]
     if not named:
         return JobserverConnection(None, "")
     try:
-        # The manual: of several the last counts.
-        return JobserverConnection(_opened(named[-1], _jobs(words)), "")
+        # make's manual: if there are several, the last counts.
+        return JobserverConnection(_open_jobserver(named[-1], _job_count(words)), "")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         return JobserverConnection(None, f"make's jobserver {named[-1]} can't be used: {reason}")
 
 
-def _opened(name: str, jobs: int | None) -> Jobserver:
+def _open_jobserver(name: str, jobs: int | None) -> Jobserver:
     if name.startswith("fifo:"):
         path = name.removeprefix("fifo:")
         # Both ends from the start: a reader without a writer would see the end of the file.
         reading = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         _check_pipe(reading, path)
         return Jobserver(reading, os.dup(reading), jobs)
-    read_end, write_end = _descriptors(name)
+    read_end, write_end = _parse_descriptors(name)
     # A new description of the same pipe: O_NONBLOCK on the inherited one would affect make.
     reading = os.open(f"/proc/self/fd/{read_end}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     return Jobserver(reading, os.dup(write_end), jobs)
 
 
-def _descriptors(name: str) -> tuple[int, int]:
+def _parse_descriptors(name: str) -> tuple[int, int]:
     numbers = [int(text) for text in name.split(",") if text.isascii() and text.isdigit()]
     if len(numbers) != 2:  # noqa: PLR2004 - one to read from, one to write to
         raise ValueError("make has switched it off")
@@ -191,7 +189,7 @@ def _check_pipe(descriptor: int, name: str) -> None:
         raise ValueError(f"{name} is not a pipe")
 
 
-def _jobs(words: list[str]) -> int | None:
+def _job_count(words: list[str]) -> int | None:
     numbers = [word[2:] for word in words if word.startswith("-j")]
     return int(numbers[-1]) if numbers and numbers[-1].isdigit() else None
 
@@ -199,17 +197,17 @@ def _jobs(words: list[str]) -> int | None:
 class TokenPool:
     """A `Pool` with make's tokens as slots and another pool's memory."""
 
-    def __init__(self, jobserver: Jobserver, memory: Pool, *, slots: int) -> None:
+    def __init__(self, jobserver: Jobserver, memory_pool: Pool, *, slots: int) -> None:
         self.slots = slots
         self._jobserver = jobserver
-        self._memory = memory
+        self._memory_pool = memory_pool
         self._running = 0
 
     def acquire(self, request: PoolRequest) -> Grant | Denied:
         """See `Pool.acquire`."""
         if self._running >= self.slots or not self._jobserver.acquire():
-            return Denied(WaitReason.SLOT, _RETRY)
-        answer = self._memory.acquire(request)
+            return Denied(WaitReason.SLOT, _RETRY_SECONDS)
+        answer = self._memory_pool.acquire(request)
         if isinstance(answer, Denied):
             self._jobserver.release()
             return answer
@@ -226,19 +224,19 @@ class TokenPool:
 
     def free_memory(self) -> int:
         """See `Pool.free_memory`."""
-        return self._memory.free_memory()
+        return self._memory_pool.free_memory()
 
     def entries(self) -> list[PoolEntry]:
         """See `Pool.entries`."""
-        return self._memory.entries()
+        return self._memory_pool.entries()
 
-    def _release(self, memory: Grant) -> None:
+    def _release(self, grant: Grant) -> None:
         """Release the memory and the token of a step that has ended."""
-        memory.release()
+        grant.release()
         self._running -= 1
         self._jobserver.release()
 
     def close(self) -> None:
         """See `Pool.close`."""
         self._jobserver.close()
-        self._memory.close()
+        self._memory_pool.close()
