@@ -178,7 +178,7 @@ def test_new_header_earlier_in_the_search_is_a_miss(project: Project) -> None:
 
 @pytest.mark.stress  # As for a command line of nvcc's, where it is tried each time.
 def test_new_header_of_has_include_is_a_miss(project: Project) -> None:
-    text = '#define MAYBE "maybe.h"\n#if __has_include(MAYBE)\n#include MAYBE\n#endif\n'
+    text = '#if __has_include("maybe.h")\n#include "maybe.h"\n#endif\n'
     project.edit("src/n.cpp", '#include "api.h"\n', f'#include "api.h"\n{text}')
     project.edit("src/n.cpp", '"small"', "NAME")
     project.edit("second/api.h", "#pragma once\n", '#pragma once\n#define NAME "small"\n')
