@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import OutputError
-from archsplit.system.fs import check_targets, replace_all
+from archsplit.system.fs import check_output_names, replace_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def test_a_folder_in_the_way_is_named_before_anything_moves(folders: tuple[Path,
     with pytest.raises(OutputError, match="a folder of that name is in the way"):
         replace_all(["a", "b", "c"], source=source, target=target)
     with pytest.raises(OutputError, match="in the way"):
-        check_targets(target, ["c"])
+        check_output_names(target, ["c"])
     (target / "c").rmdir()
     assert contents(target) == {"b": "old b"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SIZE = 1 << 20
+
+
+def test_a_taken_path_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    before = len(os.listdir("/proc/self/fd"))
+    with ScratchFiles(tmp_path, memory=SIZE) as scratch:
+        assert not scratch.create("a", SIZE).is_symlink()
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("memory", [SIZE, 0])

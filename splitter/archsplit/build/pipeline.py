@@ -51,7 +51,7 @@ from archsplit.scheduler.runner import RunOptions, check_outcome, run_graph
 from archsplit.system.env import source_date_epoch
 from archsplit.system.file_lock import LockedFolder
 from archsplit.system.fs import (
-    check_targets,
+    check_output_names,
     output_dir,
     output_errors,
     replace_all,
@@ -93,7 +93,7 @@ def build_recipe(request: BuildRequest, effects: Effects, *, out: Path) -> Relea
         temporary_dir(folder) as staging,
     ):
         # Checked before the compilation, which may take hours.
-        check_targets(folder, [MANIFEST_FILE, REPORT_FILE])
+        check_output_names(folder, [MANIFEST_FILE, REPORT_FILE])
         _refuse_split(folder)
         compile_plan(plan, effects, session)
         effects.progress.begin_stage("tagging wheels", 0, "Tagged the wheels")

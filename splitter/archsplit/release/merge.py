@@ -30,7 +30,7 @@ from archsplit.release.wheel_set import read_identity
 from archsplit.system.file_lock import LockedFolder
 from archsplit.system.fs import (
     atomic_replace,
-    check_targets,
+    check_output_names,
     copy_into,
     hash_stream,
     output_dir,
@@ -104,7 +104,7 @@ def gather(
     for folder, part in parts.items():
         _check_lists(folder, part, manifests[folder])
     with output_dir(out) as target, temporary_dir(target) as staging, LockedFolder(target):
-        check_targets(target, [MANIFEST_FILE, REPORT_FILE])
+        check_output_names(target, [MANIFEST_FILE, REPORT_FILE])
         refuse_other_release(target, release.build_id)
         _copy_wheels(parts, staging)
         _check_copies(release, staging)

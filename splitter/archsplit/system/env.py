@@ -1,9 +1,8 @@
-"""Environment variables of child processes, and ``SOURCE_DATE_EPOCH``.
+"""Environments of child processes, ``SOURCE_DATE_EPOCH``, and the user's folders.
 
 Child processes get the few variables that they need, so that an output depends on no user's
-settings. The only clock that may enter an output is ``SOURCE_DATE_EPOCH``. Also here: programs on
-the ``PATH``, and the user's folders. Each hit of the compiler wrapper needs this module, so it
-imports nothing that Python's start hasn't imported.
+settings. The only clock that may enter an output is ``SOURCE_DATE_EPOCH``. Each hit of the
+compiler wrapper needs this module, so it imports nothing that Python's start hasn't imported.
 """
 
 from __future__ import annotations

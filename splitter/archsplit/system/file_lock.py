@@ -3,8 +3,6 @@
 The package ``filelock`` isn't used: it imports asyncio, 50 ms of CPU in each start of the compiler
 wrapper where ``fcntl`` takes none, and it locks paths: the pool needs the descriptors of files that
 carry data, and private folders lock themselves.
-
-A small module of its own, because the pool and private folders both need it.
 """
 
 from __future__ import annotations

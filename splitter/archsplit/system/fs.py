@@ -1,11 +1,12 @@
 """Files and folders: whole outputs or nothing, and errors that name the file.
 
-Every verb writes through this module. The idea is write beside, then rename: a file under its final
-name is complete, and several files appear together or not at all. An output that exists and isn't a
-regular file (a device, a FIFO, a link) is written to, never replaced or removed: `put_file` has
-that rule. Until then it is a file of `archsplit.system.temporary_files`, or in a folder with such a
-file as its marker. So a later process recognizes and removes what killed processes have left, and
-nothing else.
+Every verb writes through this module. The one idea is to write beside the output, then to rename: a
+file under its final name is complete, and several files appear together or not at all. Until it is
+renamed, a file is one of `archsplit.system.temporary_files`, or is in a folder with such a file as
+its marker. So a later process recognizes and removes what killed processes have left, and nothing
+else. An output that exists and isn't a regular file (a device, a FIFO, a link) is written to, never
+replaced or removed: see `put_file`.
+
 `output_errors` and `input_errors` turn an `OSError` into an error of archsplit.
 """
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FREE_BLOCKS = 1000
-"""From here on a disk is not full."""
+"""Free blocks from which on a disk is not full."""
 
 
 @contextlib.contextmanager
@@ -358,7 +359,7 @@ def _make_locked_dir(folder: Path, marker: Path) -> int | None:
         os.close(descriptor)
 
 
-def check_targets(folder: Path, names: Sequence[str]) -> None:
+def check_output_names(folder: Path, names: Sequence[str]) -> None:
     """Check that files can be written under these names.
 
     Raises:
@@ -382,7 +383,7 @@ def copy_into(source: Path, folder: Path) -> Path:
     target = folder / source.name
     if target.exists() and target.samefile(source):
         raise OutputError(f"{target} is the input", hint="choose another folder with --out")
-    check_targets(folder, (source.name,))
+    check_output_names(folder, (source.name,))
     with output_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with atomic_replace(target) as new, new.open("wb") as file:
@@ -404,7 +405,7 @@ def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
     Raises:
         OutputError: a file can't be moved.
     """
-    check_targets(target, names)
+    check_output_names(target, names)
     moved: list[str] = []
     # Writing to a device can't be undone, so devices come last.
     names = sorted(names, key=lambda name: not is_replaceable(target / name))
@@ -412,17 +413,17 @@ def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
         try:
             for name in names:
                 with output_errors(target / name):
-                    _back_up_target(name, source=source, target=target)
+                    _back_up_output(name, source=source, target=target)
                     put_file(source / name, target / name)
                 moved.append(name)
         except BaseException:
             # The file at which it failed has a backup too.
             for name in names[: len(moved) + 1]:
-                _restore_target(name, source=source, target=target, moved=name in moved)
+                _restore_output(name, source=source, target=target, moved=name in moved)
             raise
 
 
-def _back_up_target(name: str, *, source: Path, target: Path) -> None:
+def _back_up_output(name: str, *, source: Path, target: Path) -> None:
     """Link a file into the private folder, from which a failure restores it."""
     if (target / name).exists() and is_replaceable(target / name):
         backup = source / f"{name}.before"
@@ -435,7 +436,7 @@ def _back_up_target(name: str, *, source: Path, target: Path) -> None:
             shutil.copy2(target / name, backup)
 
 
-def _restore_target(name: str, *, source: Path, target: Path, moved: bool) -> None:
+def _restore_output(name: str, *, source: Path, target: Path, moved: bool) -> None:
     with contextlib.suppress(OSError):
         # What was written to a device can't be taken back.
         if (source / f"{name}.before").exists():

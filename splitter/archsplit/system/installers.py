@@ -1,4 +1,7 @@
-"""The installers of this machine: pip is this Python's own, uv a program beside it or on PATH."""
+"""The installers of this machine, and refusals of what they can't install from.
+
+pip is this Python's own, uv a program beside it or on PATH.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +58,10 @@ def pip_command(environment: Mapping[str, str]) -> tuple[str, ...]:
         raise ToolNotFoundError("neither pip nor uv is installed", hint="python -m ensurepip")
     # pip does not read the settings of uv.
     index = environment.get("UV_DEFAULT_INDEX") or environment.get("UV_INDEX_URL")
-    own = ("--index-url", index) if index else ()
-    # Else uv takes the first Python on PATH, and pip the wheels for that one.
+    index_option = ("--index-url", index) if index else ()
+    # Otherwise uv takes the first Python on PATH, and pip the wheels for that one.
     tool = (uv, "tool", "run", "--quiet", f"--python={sys.executable}")
-    return (*tool, "pip", "--disable-pip-version-check", *own)
+    return (*tool, "pip", "--disable-pip-version-check", *index_option)
 
 
 def refuse_environment(folder: Path) -> None:
@@ -75,13 +78,13 @@ def refuse_environment(folder: Path) -> None:
 
 
 def refuse_offline(output: str, *, subject: str) -> None:
-    """Refuse the output of pip or uv that reached no index: their last line blames the project.
+    """Refuse output of pip or uv without a connection, whose last line blames the project.
 
     Args:
-        subject: what they were asked for.
+        subject: the project or file that pip or uv was asked for.
 
     Raises:
-        IndexUnreachableError: they had no connection.
+        IndexUnreachableError: pip or uv had no connection.
     """
     if _NO_CONNECTION.search(output):
         raise IndexUnreachableError(

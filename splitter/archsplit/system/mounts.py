@@ -42,7 +42,7 @@ def device_identity(device: int) -> int:
     """
     known = _identities.get(device)
     if known is None:
-        # Until then: a layer of an overlay may be in an overlay again.
+        # Known before it is computed: overlays that name each other as layers would never end.
         _identities[device] = device
         known = _identities[device] = _identify(device)
     return known

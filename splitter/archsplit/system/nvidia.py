@@ -1,7 +1,4 @@
-"""The GPUs and the driver of this machine, as nvidia-smi and CUDA report them.
-
-A module of its own, because no other one queries the driver.
-"""
+"""The GPUs and the driver of this machine, as nvidia-smi and CUDA report them."""
 
 from __future__ import annotations
 

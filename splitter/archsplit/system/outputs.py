@@ -1,8 +1,9 @@
-"""The rules about what has the path of a file: an output's, or a cache's.
+"""Files that are written whole: outputs, and files of a cache.
 
-Outputs: a regular file is replaced. A device, a FIFO or a link that a user names as an output is
-written to, never replaced or removed. Files of a cache: everything but a regular file, or a link to
-one, is damage. It is never opened, because a FIFO would block, and it is replaced.
+What is at the path already decides. Outputs: a regular file is replaced. A device, a FIFO or a link
+that a user names as an output is written to, never replaced or removed. Files of a cache:
+everything but a regular file, or a link to one, is damage. It is never opened, because a FIFO would
+block, and it is replaced.
 
 A module of its own, because each hit of the compiler wrapper reads a cache and writes outputs: it
 imports little.
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO
 
+# As `archsplit.system.units.BLOCK`, whose module imports `re`.
 _BLOCK = 1 << 20
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Comparison = Callable[[memoryview, memoryview], bool]
     _Block = bytes | bytearray | memoryview
 
-_Words = ParamSpec("_Words")
+_Args = ParamSpec("_Args")
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -44,11 +44,11 @@ class ThreadPool(ThreadPoolExecutor):
     """
 
     def submit(
-        self, function: Callable[_Words, _Result], /, *words: _Words.args, **named: _Words.kwargs
+        self, function: Callable[_Args, _Result], /, *arguments: _Args.args, **named: _Args.kwargs
     ) -> Future[_Result]:
         """Begin a call in a thread; handlers of signals run afterwards."""
         with deferred_signals():
-            return super().submit(function, *words, **named)
+            return super().submit(function, *arguments, **named)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT002 - as in the base
         """End the threads; a second Ctrl-C drops what has not begun."""
@@ -128,8 +128,8 @@ def _call_in_threads(call: Callable[[int], None], waiting: deque[int], threads: 
 class BlockSinks:
     """Functions that take a content block by block, each in a thread of its own.
 
-    They have one block at most, while the caller makes the next: memory stays bounded when one of
-    them is slower. The first error of a function is raised by the next call.
+    Each function has one block at most, while the caller makes the next block: memory stays bounded
+    if a function is slower. The first error of a function is raised by the next call.
     """
 
     def __init__(self, *sinks: Callable[[_Block], object]) -> None:

@@ -79,7 +79,7 @@ class CompletedProcess(NamedTuple):
         seconds: of wall time.
         cpu_seconds: of the program and of the descendants that were waited for.
         peak_memory: bytes, as in `ExitStatus`; 0 if not measured.
-        failed_part: position of the command that failed, where several ran one after the other.
+        failed_part: position of the command that failed, if several ran one after the other.
     """
 
     returncode: int
@@ -249,6 +249,7 @@ class SubprocessRunner:
                 started.kill()
 
     def _remove(self, started: _StartedProcess) -> bool:
+        """Forget a program that has ended; return True if the runner was cancelled."""
         with self._lock:
             self._running.discard(started)
             return self._canceled
@@ -272,7 +273,7 @@ class _StartedProcess:
         self.is_awaited = True
         timer = self._timer()
         try:
-            remove = self._child.wait()
+            ended = self._child.wait()
         finally:
             timer.cancel()
             # Until its thread ends, this process counts as one with threads, which must not fork.
@@ -285,12 +286,12 @@ class _StartedProcess:
             limit = f"{self._command.timeout:g} s"
             raise ToolFailedError(f"timed out after {limit}, killed: {self._command.text()}")
         return CompletedProcess(
-            returncode=remove.returncode,
-            stdout=remove.stdout.decode(errors=self._command.undecodable),
-            stderr=remove.stderr.decode(errors=self._command.undecodable),
+            returncode=ended.returncode,
+            stdout=ended.stdout.decode(errors=self._command.undecodable),
+            stderr=ended.stderr.decode(errors=self._command.undecodable),
             seconds=time.monotonic() - self._began,
-            cpu_seconds=remove.cpu_seconds,
-            peak_memory=remove.peak_memory,
+            cpu_seconds=ended.cpu_seconds,
+            peak_memory=ended.peak_memory,
         )
 
     def kill(self, *, grace: float = GRACE_SECONDS) -> None:

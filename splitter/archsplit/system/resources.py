@@ -1,7 +1,7 @@
 """Cores and memory that this process and its children may use.
 
-Input are the kernel's files: ``/proc`` and cgroups of version 1 and 2. The narrowest limit counts:
-a container's, a group's above it, or the machine's. Memory is in bytes.
+In: the kernel's files, ``/proc`` and cgroups of version 1 and 2. Out: numbers of cores and bytes.
+The narrowest limit counts: a container's, a group's above it, or the machine's.
 
 The package ``psutil`` isn't used: it takes 27 ms of CPU to import, reads all of ``/proc`` for the
 descendants of a process (13 ms where the files here take 0.2 ms), and knows no limits of cgroups.

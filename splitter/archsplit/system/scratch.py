@@ -2,7 +2,7 @@
 
 In: a folder and a limit. Out: paths. The one idea: a file in memory has no name, so its path is a
 link to its descriptor in ``/proc``. Readers, writers, mappings and child processes use that path as
-they use any other. `free_range` gives space back while the rest of a file is still in use.
+they use any other. `free_ranges` gives space back while the rest of a file is still in use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PUNCH_HOLE, _KEEP_SIZE = 2, 1
 
 
 class ScratchFiles:
-    """The scratch files of one job; `close` ends those in memory.
+    """Scratch files of one job; the exit removes those in memory.
 
     Args:
         folder: the folder of all paths; its owner removes it.
@@ -93,16 +93,17 @@ class ScratchFiles:
 
 
 def _memory_file(path: Path) -> int | None:
-    """Make a path a file in memory and return its descriptor; None where that can't be done."""
-    with contextlib.suppress(OSError):
+    """Make a path a link to a new file in memory; return its descriptor, None on failure."""
+    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
         descriptor = os.memfd_create(path.name)
+        stack.callback(os.close, descriptor)
         # Child processes have a /proc/self of their own.
         path.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
         # A sandbox may hide /proc.
         if path.exists():
+            stack.pop_all()
             return descriptor
         path.unlink()
-        os.close(descriptor)
     return None
 
 
@@ -118,5 +119,5 @@ def free_ranges(path: Path, ranges: Iterable[tuple[int, int]]) -> None:
     fallocate = ctypes.CDLL(None).fallocate
     with path.open("r+b") as file:
         for offset, size in ranges:
-            words = (ctypes.c_long(offset), ctypes.c_long(size))
-            fallocate(file.fileno(), _PUNCH_HOLE | _KEEP_SIZE, *words)
+            place = (ctypes.c_long(offset), ctypes.c_long(size))
+            fallocate(file.fileno(), _PUNCH_HOLE | _KEEP_SIZE, *place)

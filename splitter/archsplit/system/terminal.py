@@ -82,26 +82,26 @@ class PlainLines(SilentProgress):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._lock = threading.Lock()
-        self._said, self._done, self._total, self._began = "", 0, 0, 0.0
+        self._sentence, self._done, self._total, self._began = "", 0, 0, 0.0
 
     def begin_stage(self, title: str, total: int, done: str) -> None:
         """Begin a stage, and end the one before."""
         del title
         self.end_stage()
-        self._said, self._done, self._total, self._began = done, 0, total, time.monotonic()
+        self._sentence, self._done, self._total, self._began = done, 0, total, time.monotonic()
 
     def end_stage(self) -> None:
         """Print the line of a stage without steps."""
-        if self._said and not self._total:
-            self.note(f"{self._said.format(0)} in {time.monotonic() - self._began:.1f} s")
-        self._said = ""
+        if self._sentence and not self._total:
+            self.note(f"{self._sentence.format(0)} in {time.monotonic() - self._began:.1f} s")
+        self._sentence = ""
 
     def finish_step(self, label: str, seconds: float) -> None:
         """Count a finished step."""
         with self._lock:
             # Steps end in several threads; the counter and its line belong together.
             self._done += 1
-            verb = self._said.partition(" {}")[0]
+            verb = self._sentence.partition(" {}")[0]
             self.note(f"{verb} {label} ({self._done} of {self._total}, {seconds:.1f} s)")
 
     def note(self, text: str) -> None:
@@ -271,15 +271,15 @@ class FittingTable:
     def _table(self, width: int) -> Table:
         natural = [self._natural_width(place) for place in range(len(self.columns))]
         shown = [place for place, size in enumerate(natural) if size]
-        least = self._least(natural)
+        least = self._least_widths(natural)
         for least_rank, widths in ((2, natural), (1, least)):
-            while _sum(shown, widths) > width:
+            while _total_width(shown, widths) > width:
                 optional = [place for place in shown if self.columns[place].rank >= least_rank]
                 if not optional:
                     break
                 # Of equal ranks, the last: columns on the right explain those on the left.
                 shown.remove(max(optional, key=lambda place: (self.columns[place].rank, place)))
-        free = width - _sum(shown, least)
+        free = width - _total_width(shown, least)
         table = Table(
             box=None,
             pad_edge=False,
@@ -316,7 +316,7 @@ class FittingTable:
         cells: Sequence[str] = [column.heading, *(str(row[place]) for row in self.rows)]
         return max(map(cell_len, cells))
 
-    def _least(self, natural: Sequence[int]) -> list[int]:
+    def _least_widths(self, natural: Sequence[int]) -> list[int]:
         """Return the least widths: names may continue on the next line."""
         return [
             min(width, _MIN_NAME) if column.folds else width
@@ -324,5 +324,5 @@ class FittingTable:
         ]
 
 
-def _sum(places: Sequence[int], widths: Sequence[int]) -> int:
+def _total_width(places: Sequence[int], widths: Sequence[int]) -> int:
     return sum(widths[place] for place in places) + _GAP * (len(places) - 1)

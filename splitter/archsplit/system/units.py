@@ -1,6 +1,6 @@
-"""Sizes in messages and options.
+"""Sizes and counts in messages and options.
 
-The convention is ccache's and the package index's: ``k``, ``M``, ``G``, ``T`` are decimal,
+The convention of sizes is ccache's and the package index's: ``k``, ``M``, ``G``, ``T`` are decimal,
 and ``Ki``, ``Mi``, ``Gi``, ``Ti`` binary, in any case, with or without ``B``.
 """
 
@@ -88,6 +88,5 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not a size", hint="write it like 100MB, 20G or 1.5GiB")
-    factor: int = _UNITS[match[2].upper()]
     # Rounded, not cut: 1.1M is 1,100,000, and a float may have less.
-    return round(float(match[1]) * factor)
+    return round(float(match[1]) * _UNITS[match[2].upper()])

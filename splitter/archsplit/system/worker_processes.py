@@ -219,7 +219,7 @@ class _Pool:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             for stop in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(stop, signal.SIG_DFL)
-            _close_files(besides={0, 1, 2, self._tasks, writer})
+            _close_files(keep={0, 1, 2, self._tasks, writer})
             # Collecting objects of the parent would copy their pages.
             gc.freeze()
             while task := os.read(self._tasks, _INDEX.size):
@@ -228,11 +228,11 @@ class _Pool:
             os._exit(0)
 
 
-def _close_files(*, besides: set[int]) -> None:
+def _close_files(*, keep: set[int]) -> None:
     """Close what the parent had open: a lock on a file would last as long as a worker does."""
     # Without /proc, files stay open until the worker ends.
     with contextlib.suppress(OSError):
-        for descriptor in {int(one.name) for one in Path("/proc/self/fd").iterdir()} - besides:
+        for descriptor in {int(one.name) for one in Path("/proc/self/fd").iterdir()} - keep:
             # The descriptor of the folder itself is closed already.
             with contextlib.suppress(OSError):
                 os.close(descriptor)
