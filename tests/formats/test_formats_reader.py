@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.reader import Strings, Window
+from archsplit.formats.reader import StringTable, Window
 
 TEN = Window(bytes(range(10)), source="ten", start=100)
 
@@ -57,8 +57,8 @@ def test_refuses_half_a_record() -> None:
         TEN.records(Struct("<I"), "table")
 
 
-def _strings(table: bytes, limit: int = 10_000) -> Strings:
-    return Strings(Window(table, source="names"), limit=limit)
+def _strings(table: bytes, limit: int = 10_000) -> StringTable:
+    return StringTable(Window(table, source="names"), limit=limit)
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 5000])

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.fatbin import CONTAINER_LAYOUT, FATBIN_MAGIC, RELOCATABLE
+from archsplit.formats.fatbin import RELOCATABLE, container_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     ImageEncoder = Callable[[Container, FatbinEntry], "tuple[EditPiece, ...]"]
     """A function from an entry to its bytes in the new file: copied, or compressed."""
-
-_VERSION = 1
 
 
 class CopiedBytes(NamedTuple):
@@ -208,7 +206,7 @@ def filter_container(
     entries, kept = tuple(entries), tuple(kept)
     body = [piece for entry in kept for piece in encode(container, entry)]
     # The size in the header counts only the entries.
-    header = CONTAINER_LAYOUT.pack(FATBIN_MAGIC, _VERSION, CONTAINER_LAYOUT.size, total_size(body))
+    header = container_header(total_size(body))
     pieces: tuple[EditPiece, ...] = (NewBytes(content=header), *body)
     # Nothing changed: one copy keeps padding between entries too.
     if body == [CopiedBytes(offset=entry.offset, size=entry.size) for entry in entries]:

@@ -135,7 +135,7 @@ def pack_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
     Raises:
         DevicePackError: it is damaged.
     """
-    is_table = device_pack.is_table(window)
+    is_table = device_pack.is_core_table(window)
     pack = device_pack.read_pack(window, is_table=is_table)
     # A table of library plugins has no containers of a library.
     for library in pack.libraries if pack.descriptor.shape is Shape.DEVICE else ():

@@ -59,12 +59,12 @@ _SHAPES = frozenset(Shape)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """Core that a plugin belongs to, and the plugin's targets.
+    """The core that a plugin belongs to, and the plugin's targets.
 
     Attributes:
         package: the normalized name of the core's project (PEP 503).
         version: the exact version of the core.
-        build_id: SHA-256 of all inputs of the build; of packs, see rule 24.
+        build_id: SHA-256 of all inputs of the build; of packs, as rule 24 of plugin.h defines.
         interface_hash: SHA-256 of the public header and the exported symbols.
         cuda_version: as in CUDART_VERSION, 13000 for 13.0.
         shape: a whole library, or only device code.

@@ -18,8 +18,7 @@ from archsplit.arch.target import Capability, Target
 from archsplit.errors import BinaryFormatError, DevicePackError
 from archsplit.formats import descriptor as note
 from archsplit.formats.descriptor import KIND_NUMBERS, TARGET_KINDS, TARGET_SUFFIXES
-from archsplit.formats.fatbin import CONTAINER_LAYOUT, read_container
-from archsplit.formats.fatbin import FATBIN_MAGIC as CONTAINER_MAGIC
+from archsplit.formats.fatbin import CONTAINER_LAYOUT, container_header, read_container
 from archsplit.formats.reader import align_up
 
 if TYPE_CHECKING:
@@ -44,14 +43,13 @@ IMAGE = Struct("<II4HQQ32s")
 IMAGE_WITH_FORM = Struct("<II4HQQ32sQIIQQ32s32s")
 ZSTD_DRIVER = 12040
 """First CUDA driver that reads zstd frames."""
-CONTAINER_HEADER = 16
 PAGE = 0x10000
 """Alignment of the first container: a multiple of every kernel's page."""
-LINE = 64
+CACHE_LINE = 64
 """Alignment of the other containers: a line of every processor's cache."""
 
-_LAST = Struct("<I12x")
-"""Part of the head behind the digest."""
+_HEAD_END = Struct("<I12x")
+"""Part of the head after the digest."""
 _ALIGNMENT = 8
 _UNUSED, _LINKED, _INPUT = 1, 2, 4
 _Block = TypeVar("_Block")
@@ -106,7 +104,7 @@ class PackImage:
 
     @property
     def original(self) -> PackImage:
-        """Return the row of the image as the vendor stored it; it has no place in a pack."""
+        """Row of the image as the vendor stored it, without a place in a pack."""
         vendor = self.form or self
         return replace(self, size=vendor.size, digest=vendor.digest, offset=0, form=None)
 
@@ -139,7 +137,7 @@ class PackContainer:
     @property
     def size(self) -> int:
         """Bytes of the header and the images."""
-        return CONTAINER_HEADER + sum(image.size for image in self.images)
+        return CONTAINER_LAYOUT.size + sum(image.size for image in self.images)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +204,7 @@ def read_pack(window: Window, *, is_table: bool = False) -> Pack:
         raise DevicePackError(str(error)) from None
 
 
-def is_table(window: Window) -> bool:
+def is_core_table(window: Window) -> bool:
     """Return True if a pack ends with its index, as a core's table does.
 
     Raises:
@@ -392,12 +390,7 @@ class PackLayout:
                 if container.images:
                     # Zeros up to the alignment.
                     yield bytes(container.offset - written)
-                    yield CONTAINER_LAYOUT.pack(
-                        CONTAINER_MAGIC,
-                        1,
-                        CONTAINER_LAYOUT.size,
-                        container.size - CONTAINER_LAYOUT.size,
-                    )
+                    yield container_header(container.size - CONTAINER_LAYOUT.size)
                     for image in container.images:
                         yield images(i, j, image)
                     written = container.offset + container.size
@@ -443,7 +436,7 @@ def _place_containers(
             if container.images:
                 containers.append(_place_images(container, at))
                 end = at + container.size
-                at = align_up(end, LINE)
+                at = align_up(end, CACHE_LINE)
             else:
                 # Rule 14 of plugin.h: all packs of a build list the same containers.
                 containers.append(replace(container, offset=0))
@@ -452,7 +445,7 @@ def _place_containers(
 
 
 def _place_images(container: PackContainer, offset: int) -> PackContainer:
-    images, at = [], offset + CONTAINER_HEADER
+    images, at = [], offset + CONTAINER_LAYOUT.size
     for image in container.images:
         images.append(replace(image, offset=at))
         at += image.size
@@ -475,7 +468,7 @@ def _encode_head(
 ) -> bytes:
     content = descriptor.encode()
     containers = [container for library in libraries for container in library.containers]
-    last = _LAST.pack(driver)
+    end = _HEAD_END.pack(driver)
     return HEAD.pack(
         PACK_MAGIC,
         HEAD.size,
@@ -489,7 +482,7 @@ def _encode_head(
         PACK_CONTAINER.size,
         _image_layout(containers).size,
         0,
-        hashlib.sha256(last + front).digest(),
+        hashlib.sha256(end + front).digest(),
         driver,
     )
 

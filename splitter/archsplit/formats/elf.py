@@ -15,7 +15,7 @@ from struct import Struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from archsplit.formats.reader import Strings, align_up
+from archsplit.formats.reader import StringTable, align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -172,13 +172,13 @@ class Elf:
         """
         self.window = window
         self.header = read_header(window)
-        self.segments = tuple(read_segments(window, self.header))
+        self.segments = tuple(_read_segments(window, self.header))
         # The gABI demands ascending addresses, but not every tool that adds a segment keeps to it.
         self._loads = sorted(
             (segment for segment in self.segments if segment.type == SegmentType.LOAD),
             key=_address,
         )
-        self._sections = SectionTable(window, self.header)
+        self._sections = _SectionTable(window, self.header)
 
     @property
     def section_count(self) -> int:
@@ -290,7 +290,7 @@ def read_header(window: Window) -> Header:
     )
 
 
-def read_segments(window: Window, header: Header) -> Iterator[Segment]:
+def _read_segments(window: Window, header: Header) -> Iterator[Segment]:
     """Return the program headers in their order.
 
     Raises:
@@ -302,7 +302,7 @@ def read_segments(window: Window, header: Header) -> Iterator[Segment]:
         raise window.fault(56, "number of segments", "65535 or more", "fewer")
     # An object has no segments, and the size field is 0.
     if header.segment_count:
-        require_size(window, 54, "program header", header.segment_size, PROGRAM_HEADER)
+        _require_size(window, 54, "program header", header.segment_size, PROGRAM_HEADER)
     size = header.segment_count * PROGRAM_HEADER.size
     table = window.part(header.segments_offset, size, "program headers")
     for row in table.records(PROGRAM_HEADER, "program headers"):
@@ -321,7 +321,7 @@ def read_segments(window: Window, header: Header) -> Iterator[Segment]:
         yield segment
 
 
-def require_size(window: Window, at: int, what: str, found: int, layout: Struct) -> None:
+def _require_size(window: Window, at: int, what: str, found: int, layout: Struct) -> None:
     """Check that a size in a header equals the size of a record's layout.
 
     Args:
@@ -338,7 +338,7 @@ def require_size(window: Window, at: int, what: str, found: int, layout: Struct)
         raise window.fault(at, f"size of a {what}", str(found), str(layout.size))
 
 
-class SectionTable:
+class _SectionTable:
     """Section headers, read on demand."""
 
     __slots__ = ("_all", "_names", "_rows", "_window")
@@ -361,7 +361,7 @@ class SectionTable:
         # Kept: a static library has thousands of members, and each is asked several times.
         if self._all is None:
             # Sections may share names (tail merging), hence twice the file.
-            names = Strings(self._names, limit=2 * len(self._window))
+            names = StringTable(self._names, limit=2 * len(self._window))
             rows = enumerate(self._rows.records(_SECTION, "section headers"))
             self._all = tuple(self._section(index, row, names) for index, row in rows)
         return iter(self._all)
@@ -390,9 +390,9 @@ class SectionTable:
             BinaryFormatError: the index is too high.
         """
         row = self._rows.unpack(_SECTION, index * _SECTION.size, f"header of section {index}")
-        return self._section(index, row, Strings(self._names, limit=len(self._window)))
+        return self._section(index, row, StringTable(self._names, limit=len(self._window)))
 
-    def _section(self, index: int, row: tuple[int, ...], names: Strings) -> Section:
+    def _section(self, index: int, row: tuple[int, ...], names: StringTable) -> Section:
         return Section(
             index=index,
             name=names.text(row[0], f"name of section {index}"),
@@ -411,7 +411,7 @@ def _section_rows(window: Window, header: Header) -> Window:
     # The dynamic linker doesn't need section headers, so some tools remove them.
     if header.sections_offset == 0:
         return window.part(0, 0, "section headers")
-    require_size(window, 58, "section header", header.section_size, _SECTION)
+    _require_size(window, 58, "section header", header.section_size, _SECTION)
     first = window.unpack(_SECTION, header.sections_offset, "first section header")
     # With too many sections for the header's field, the first one has the count.
     count = header.section_count or first[5]

@@ -18,7 +18,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from archsplit.formats.elf import Machine, SegmentType
-from archsplit.formats.reader import Strings
+from archsplit.formats.reader import StringTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -187,16 +187,16 @@ class Dynamic:
             return iter(())
         size = self._count_symbols() * SYMBOL.size
         table = self._elf.at_address(self.values[Tag.SYMTAB], size, "dynamic symbols")
-        return read_symbols(table, self._strings)
+        return _read_symbols(table, self._strings)
 
-    def strings(self) -> Strings:
+    def strings(self) -> StringTable:
         """Return the names of the dynamic section."""
-        return Strings(self._strings, limit=2 * len(self._elf.window))
+        return StringTable(self._strings, limit=2 * len(self._elf.window))
 
     def _text(self, tag: Tag) -> str | None:
         if tag not in self.values:
             return None
-        names = Strings(self._strings, limit=len(self._strings))
+        names = StringTable(self._strings, limit=len(self._strings))
         return names.text(self.values[tag], f"{tag.name} of the dynamic section")
 
     def _count_symbols(self) -> int:
@@ -208,13 +208,13 @@ class Dynamic:
         raise self._elf.window.fault(0, "dynamic symbols", "no hash table", "one")
 
 
-def read_symbols(table: Window, names: Window) -> Iterator[Symbol]:
+def _read_symbols(table: Window, names: Window) -> Iterator[Symbol]:
     """Return the symbols of a table in its order.
 
     Raises:
         BinaryFormatError: the table is truncated, or a name lies outside the table of names.
     """
-    strings = Strings(names, limit=2 * (len(names) + len(table)))
+    strings = StringTable(names, limit=2 * (len(names) + len(table)))
     for name, info, other, section, value, size in table.records(SYMBOL, "symbols"):
         yield Symbol(
             name=strings.text(name, "name of a symbol"),
@@ -228,8 +228,8 @@ def read_symbols(table: Window, names: Window) -> Iterator[Symbol]:
 
 
 def section_symbols(elf: Elf, section: Section) -> Iterator[Symbol]:
-    """Return the symbols of a SYMTAB or DYNSYM section; raises as `read_symbols` does."""
-    return read_symbols(elf.content(section), elf.content(elf.section_at(section.link)))
+    """Return the symbols of a SYMTAB or DYNSYM section; raises as `_read_symbols` does."""
+    return _read_symbols(elf.content(section), elf.content(elf.section_at(section.link)))
 
 
 def dynamic_entries(elf: Elf) -> Iterator[tuple[int, int]]:
@@ -391,7 +391,7 @@ def _versions(elf: Elf, dynamic: Dynamic) -> Iterator[tuple[int, tuple[str, str]
 
 
 def _library_versions(
-    table: Window, at: int, count: int, names: Strings, library: str
+    table: Window, at: int, count: int, names: StringTable, library: str
 ) -> Iterator[tuple[int, tuple[str, str]]]:
     for _ in range(count):
         _, _, number, name, following = table.unpack(_AUX, at, "needed version")

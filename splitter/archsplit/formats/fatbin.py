@@ -77,7 +77,7 @@ class Compression(enum.Enum):
 
 
 # The driver loads these directly. LTO IR, tile IR and the index need another step before a GPU can
-# run them, so a cutter may not count them as a target's code.
+# run them, so they don't count as a target's code.
 _CODE_KINDS: Mapping[int, CodeKind] = {
     EntryKind.PTX: CodeKind.PTX,
     EntryKind.RELOCATABLE_PTX: CodeKind.PTX,
@@ -246,7 +246,7 @@ def read_container(window: Window, offset: int) -> Container:
     """
     magic, version, header_size, size = window.unpack(CONTAINER_LAYOUT, offset, "fatbin container")
     # The format has no checksum: only these fields together make a container likely.
-    for field_name, found, expected in (
+    for name, found, expected in (
         ("magic", magic, FATBIN_MAGIC),
         ("version", version, _CONTAINER_VERSION),
         ("header size", header_size, CONTAINER_LAYOUT.size),
@@ -254,10 +254,15 @@ def read_container(window: Window, offset: int) -> Container:
     ):
         if found != expected:
             raise window.fault(
-                offset, f"fatbin container's {field_name}", f"{found:#x}", f"{expected:#x}"
+                offset, f"fatbin container's {name}", f"{found:#x}", f"{expected:#x}"
             )
     body = window.part(offset + header_size, size, "body of a fatbin container")
     return Container(offset=window.start + offset, body=body)
+
+
+def container_header(size: int) -> bytes:
+    """Return the header of a container whose entries have ``size`` bytes together."""
+    return CONTAINER_LAYOUT.pack(FATBIN_MAGIC, _CONTAINER_VERSION, CONTAINER_LAYOUT.size, size)
 
 
 def read_containers(window: Window) -> Iterator[Container]:
@@ -444,7 +449,7 @@ def _to_target(kind: int, arch: int, suffix: Suffix) -> Target | None:
 
 WRAPPER_SECTION = ".nvFatBinSegment"
 _WRAPPER = Struct("<IIQQ")
-_MAGIC = 0x466243B1
+_WRAPPER_MAGIC = 0x466243B1
 # In version 2 the last field points to an array that the start-up code of the device link fills.
 LINKED = 2
 """Version of a wrapper that a device link wrote."""
@@ -498,7 +503,7 @@ def read_wrappers(elf: Elf) -> Iterator[Wrapper]:
     targets = dict(_pointer_targets(elf, section))
     for index, (magic, version, _, _) in enumerate(content.records(_WRAPPER, WRAPPER_SECTION)):
         offset = index * _WRAPPER.size
-        _check(content, offset, magic, version)
+        _check_wrapper(content, offset, magic, version)
         target = targets.get(offset)
         yield Wrapper(
             offset=content.start + offset,
@@ -516,9 +521,9 @@ def _single_section(elf: Elf, sections: Iterator[Section]) -> Section | None:
     return section
 
 
-def _check(content: Window, offset: int, magic: int, version: int) -> None:
-    if magic != _MAGIC:
-        raise content.fault(offset, "magic of a wrapper", f"{magic:#x}", f"{_MAGIC:#x}")
+def _check_wrapper(content: Window, offset: int, magic: int, version: int) -> None:
+    if magic != _WRAPPER_MAGIC:
+        raise content.fault(offset, "magic of a wrapper", f"{magic:#x}", f"{_WRAPPER_MAGIC:#x}")
     if version not in WRAPPER_VERSIONS:
         raise content.fault(offset + 4, "version of a wrapper", str(version), "1 or 2")
 

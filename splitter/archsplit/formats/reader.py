@@ -124,8 +124,8 @@ class Window:
             raise self.fault(offset, what, f"{first:#x} to {last:#x}", expected)
 
 
-class Strings:
-    """A table of NUL-terminated names with a limit on the text that is read.
+class StringTable:
+    """A string table: NUL-terminated names, with a limit on the text that is read.
 
     Any number of records may point at one long name, so a small file could lead to gigabytes of
     text. Real tables give each name about once; this one refuses after ``limit`` bytes.
