@@ -41,7 +41,7 @@ from archsplit.compiler.keys import (
 from archsplit.compiler.tool_identity import identity_query, may_be_gnu
 from archsplit.nvcc.cmdline import CommandLine
 from archsplit.nvcc.module_id import module_id_seed
-from archsplit.nvcc.preprocessed import (
+from archsplit.nvcc.preprocessed_text import (
     from_placeholder,
     include_markers,
     included_files,
@@ -49,7 +49,7 @@ from archsplit.nvcc.preprocessed import (
     to_placeholder,
     without_markers,
 )
-from archsplit.nvcc.variables import debug_folder, extra_outputs, hashed_variables
+from archsplit.nvcc.variables import debug_folder, depfile_variable, hashed_variables
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
 
@@ -222,8 +222,8 @@ def test_only_hashed_variables_are_components() -> None:
     assert hashed_variables(everything, driver=True) == sorted([*names, *drivers])
     undated = hashed_variables(dict.fromkeys(names, "x"), epoch=False)
     assert set(undated) == set(names) - {"SOURCE_DATE_EPOCH"}
-    assert extra_outputs({"DEPENDENCIES_OUTPUT": "f"}) == "DEPENDENCIES_OUTPUT"
-    assert extra_outputs({"SUNPRO_DEPENDENCIES": ""}) == ""
+    assert depfile_variable({"DEPENDENCIES_OUTPUT": "f"}) == "DEPENDENCIES_OUTPUT"
+    assert depfile_variable({"SUNPRO_DEPENDENCIES": ""}) == ""
 
 
 @pytest.mark.parametrize("word", ["-g", "-G", "-lineinfo", "--generate-line-info", "-ggdb3", "-pg"])

@@ -16,7 +16,7 @@ from archsplit.compiler.wrapper_cache import WrapperCache, _has_known_reads
 from archsplit.compiler.wrapper_graph import Compilation, DryRunResult, plan_compilation
 from archsplit.nvcc.cmdline import CommandLine
 from archsplit.nvcc.dryrun import NvccStep, StepKind, Transcript
-from archsplit.nvcc.reorder import RelaxedPlan
+from archsplit.nvcc.step_order import RelaxedPlan
 from archsplit.remote.endpoint import EngineChoice, parse_endpoint
 from archsplit.scheduler.graph import Graph
 from archsplit.system.process import SubprocessRunner
@@ -32,8 +32,8 @@ def planned(
         environment={},
         steps=steps,
         images={},
-        module_ids=(),
-        dependencies=(),
+        module_id_files=(),
+        depfiles=(),
         diagnostics=(),
     )
     invocation = Invocation(

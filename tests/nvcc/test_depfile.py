@@ -101,6 +101,6 @@ def test_a_depfile_is_the_one_of_nvcc(name: str) -> None:
 def test_preprocessing_run_has_no_other_outputs(kinds: tuple[StepKind, ...], other: bool) -> None:
     steps = tuple(NvccStep(kind=kind, argv=(), reads=(), writes=()) for kind in kinds)
     transcript = Transcript(
-        environment={}, steps=steps, images={}, module_ids=(), dependencies=(), diagnostics=()
+        environment={}, steps=steps, images={}, module_id_files=(), depfiles=(), diagnostics=()
     )
     assert has_other_outputs(transcript) is other

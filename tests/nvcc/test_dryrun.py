@@ -90,7 +90,7 @@ def test_a_fat_compilation_becomes_typed_steps(nvcc: Nvcc) -> None:
         "sm_120f": "k.compute_120f.cubin",
         "compute_120": "k.compute_120.ptx",
     }
-    assert transcript.module_id == nvcc.folder / "k.module_id"
+    assert transcript.module_id_file == nvcc.folder / "k.module_id"
     assert transcript.diagnostics == ()
 
 
@@ -112,7 +112,7 @@ def test_sass_and_ptx_of_one_architecture_share_a_cicc_step(nvcc: Nvcc) -> None:
 def test_a_host_only_source_is_one_step(nvcc: Nvcc) -> None:
     transcript = nvcc.transcript("sm_80", "sm_90", name="k.cpp")
     assert kinds(transcript) == ["host compile"]
-    assert transcript.module_id is None
+    assert transcript.module_id_file is None
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_no_cicc_waits_for_cudafe(nvcc: Nvcc) -> None:
         if path in made_by
     }
     assert waits == {StepKind.PREPROCESS}
-    assert transcript.module_id not in made_by
+    assert transcript.module_id_file not in made_by
 
 
 def test_unbuilt_targets_cost_only_the_stub(nvcc: Nvcc) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from archsplit.nvcc.preprocessed import (
+from archsplit.nvcc.preprocessed_text import (
     strip_unused_line_markers,
     with_assert_locations,
     without_markers,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,15 @@ def test_without_any_every_place_and_its_reason_are_listed(tmp_path: Path) -> No
         "hint: pip install 'archsplit[nvcc]'",
     ):
         assert expected in text
+
+
+def test_hint_for_another_machine_has_the_toolkits_version(
+    tmp_path: Path, toolkit: Toolkit
+) -> None:
+    older = replace(toolkit, root=tmp_path, release="12.9.86")
+    with pytest.raises(ToolNotFoundError) as caught:
+        older.for_machine("aarch64")
+    assert "(cuda-cross-sbsa-12-9)" in str(caught.value.hint)
 
 
 def test_a_toolkit_without_the_static_runtime_is_skipped(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from nvcc_situations import SITUATIONS, TILE, TRANSCRIPTS, Situation, recorded
 
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.dryrun import NvccStep, StepKind, Transcript, parse_dryrun
-from archsplit.nvcc.reorder import relax_order
+from archsplit.nvcc.step_order import relax_order
 
 FOLDER, CWD = Path("/w"), Path("/src")
 CONTAINER = FOLDER / "k.tile.fatbin"

@@ -32,7 +32,7 @@ from archsplit.formats.elf import Elf, SectionType
 from archsplit.formats.elf_dynamic import section_symbols
 from archsplit.formats.reader import open_file
 from archsplit.nvcc.depfile import depfile_command, parse_depfile
-from archsplit.nvcc.dryrun import StepKind, module_ids, parse_dryrun, unusable_character
+from archsplit.nvcc.dryrun import StepKind, module_id_files, parse_dryrun, unusable_character
 from archsplit.nvcc.per_target import per_target_steps, source_module_id
 from archsplit.nvcc.recipe_commands import dryrun_command
 from archsplit.recipe.inputs import (
@@ -186,9 +186,9 @@ class ObjectPlanner:
         folder = self.context.folder / one.folder
         transcript = self._transcript(one, folder)
         texts = {}
-        if transcript.module_id is not None:
+        if transcript.module_id_file is not None:
             # nvcc's own module id has a checksum of the absolute path.
-            texts[transcript.module_id] = self._unit_name(one)
+            texts[transcript.module_id_file] = self._unit_name(one)
         shards = per_target_steps(
             transcript, one.missing, folder=folder, objcopy=self.context.host.objcopy
         )
@@ -316,7 +316,7 @@ class ObjectPlanner:
         """Return the files that a step reads and no step writes, but for the toolkit's."""
         # Only the first steps of a source read it: the others have the preprocessed text.
         reads_source = step.kind in {StepKind.PREPROCESS, StepKind.HOST_COMPILE} and not step.reads
-        ids = (self.context.recipe.root / name for name in module_ids(step.argv))
+        ids = (self.context.recipe.root / name for name in module_id_files(step.argv))
         return (*ids, *(sources if reads_source else ()))
 
     def _turn(self, step: Step) -> int:

@@ -30,7 +30,7 @@ from archsplit.compiler.prefix_map import NO_PREFIXES
 from archsplit.compiler.tool_identity import identity_query, is_gnu_compiler
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
-from archsplit.nvcc.preprocessed import included_files
+from archsplit.nvcc.preprocessed_text import included_files
 from archsplit.nvcc.variables import EPOCH
 from archsplit.system.env import find_program
 

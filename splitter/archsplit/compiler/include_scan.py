@@ -32,7 +32,7 @@ from archsplit.compiler.file_resolver import (
     may_paste_time_macro,
     reads_files,
 )
-from archsplit.nvcc.preprocessed import include_markers, included_files, text_digest
+from archsplit.nvcc.preprocessed_text import include_markers, included_files, text_digest
 from archsplit.nvcc.variables import EPOCH
 from archsplit.system.patterns import lazy_pattern
 

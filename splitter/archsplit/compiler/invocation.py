@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
-from archsplit.nvcc.variables import extra_outputs
+from archsplit.nvcc.variables import depfile_variable
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import MixedPool
 from archsplit.scheduler.runner import RunOptions, run_graph
@@ -95,7 +95,7 @@ def with_all_options(invocation: Invocation) -> Invocation:
     command, environment = invocation.command.with_variables(invocation.environment)
     command, files = expand_options(command, invocation.cwd)
     command.check_supported()
-    if name := extra_outputs(environment):
+    if name := depfile_variable(environment):
         raise FallBackToNvccError(f"{name} asks the host compiler for dependency rules")
     # nvcc's shell expands variables, and the key of a direct record has only some of them.
     has_variable = any("$" in word for word in (str(invocation.cwd), *command.argv))

@@ -28,7 +28,7 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.nvcc.preprocessed import (
+from archsplit.nvcc.preprocessed_text import (
     strip_unused_line_markers,
     uses_file,
     uses_location,

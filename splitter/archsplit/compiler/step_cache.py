@@ -26,7 +26,7 @@ from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap
 from archsplit.errors import VerifyError
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.dryrun import StepKind, is_host_compiler
-from archsplit.nvcc.preprocessed import (
+from archsplit.nvcc.preprocessed_text import (
     from_placeholder,
     strip_unused_line_markers,
     text_digest,

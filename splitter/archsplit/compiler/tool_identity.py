@@ -33,7 +33,7 @@ from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.machine_facts import PROGRAM_GROUP, ReplyCache
 from archsplit.errors import ArchsplitError
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
-from archsplit.nvcc.preprocessed import text_digest
+from archsplit.nvcc.preprocessed_text import text_digest
 from archsplit.nvcc.variables import query_environment
 from archsplit.system.env import find_program
 from archsplit.system.patterns import lazy_pattern

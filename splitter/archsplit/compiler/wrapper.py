@@ -200,7 +200,7 @@ def _write_depfiles(compilation: Compilation, outcome: Outcome) -> None:
     steps = compilation.graph.steps
     last = len(steps) if outcome.failure is None else outcome.failure.position
     written = {path for step in steps[:last] for path in step.writes}
-    for rule in dryrun.transcript.dependencies:
+    for rule in dryrun.transcript.depfiles:
         if not written.issuperset(rule.sources):
             continue
         text = depfile_text(
@@ -289,7 +289,7 @@ def run_nvcc(compilation: Compilation) -> NvccReference:
     command = Command(argv=argv, cwd=invocation.cwd, env=invocation.environment)
     if compilation.context.runner.run(command).returncode != 0:
         raise FallBackToNvccError("nvcc fails, so there is nothing to verify")
-    id_files = (path for path in dryrun.transcript.module_ids if path in compilation.texts)
+    id_files = (path for path in dryrun.transcript.module_id_files if path in compilation.texts)
     files = {path: kept / path.name for path in id_files}
     return NvccReference(
         kept=kept,

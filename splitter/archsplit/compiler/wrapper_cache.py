@@ -348,7 +348,7 @@ class WrapperCache:
             ),
             depfiles={
                 request.role(rule.path): rule.sources
-                for rule in transcript.dependencies
+                for rule in transcript.depfiles
                 if rule.path is not None
             },
             notes={"": {_OTHER_OUTPUTS: "1"} if has_other_outputs(transcript) else {}},
@@ -382,8 +382,8 @@ def _has_known_reads(compilation: Compilation) -> bool:
     if any(has_unsupported_flags(step.command.argv) for step in steps):
         return False
     # Two rules with one path, or a rule on standard output, can't be stored.
-    paths = {rule.path for rule in transcript.dependencies if rule.path}
-    if len(paths) != len(transcript.dependencies):
+    paths = {rule.path for rule in transcript.depfiles if rule.path}
+    if len(paths) != len(transcript.depfiles):
         return False
     listed = {
         compilation.staged.get(path, path)

@@ -34,8 +34,8 @@ from archsplit.nvcc.dryrun import (
     unusable_character,
 )
 from archsplit.nvcc.module_id import module_id_seed
-from archsplit.nvcc.preprocessed import include_markers, with_assert_locations
-from archsplit.nvcc.reorder import RelaxedPlan, empty_container_commands, relax_order
+from archsplit.nvcc.preprocessed_text import include_markers, with_assert_locations
+from archsplit.nvcc.step_order import RelaxedPlan, empty_container_commands, relax_order
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.system.outputs import is_replaceable
 from archsplit.system.patterns import lazy_pattern
@@ -193,7 +193,7 @@ def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilati
         if path.is_relative_to(folder):
             path.parent.mkdir(exist_ok=True)
     read = {path for step in steps for path in step.reads} | {*private_paths.values()}
-    read |= {path for rule in dryrun.transcript.dependencies for path in rule.sources}
+    read |= {path for rule in dryrun.transcript.depfiles for path in rule.sources}
     needed = [_without_unread_outputs(step, read, folder) for step in steps]
     parallel = _can_split_steps(dryrun)
     return Compilation(
@@ -501,9 +501,9 @@ def _check_depfiles(transcript: Transcript) -> None:
     Raises:
         FallBackToNvccError: nvcc writes them, or says why not.
     """
-    if transcript.dependencies and any("-P" in step.argv for step in transcript.steps):
+    if transcript.depfiles and any("-P" in step.argv for step in transcript.steps):
         raise FallBackToNvccError("with -P no line markers name the included files")
-    for rule in transcript.dependencies:
+    for rule in transcript.depfiles:
         if rule.path is not None and (not rule.path.parent.is_dir() or rule.path.is_dir()):
             raise FallBackToNvccError("")
 

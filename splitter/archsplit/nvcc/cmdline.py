@@ -1,4 +1,4 @@
-"""nvcc's command line, taken apart once for the whole compiler wrapper.
+"""nvcc's command line, parsed once for the whole compiler wrapper.
 
 In: nvcc's arguments. Out: a `CommandLine` with what archsplit must know of them: command lines that
 only nvcc can carry out, the arguments of a dry run, and the options (``--keep``, ``-MD``,
@@ -40,11 +40,11 @@ _UNSUPPORTED = {
     "input-drive-prefix": "it rewrites paths",
     "dependency-drive-prefix": "it rewrites paths",
 }
-_KEEPING = {"keep", "save-temps"}
-_BESIDE = {"objtemp", "objdir-as-tempdir"}
+_KEEP_OPTIONS = {"keep", "save-temps"}
+_KEEP_PLACE_OPTIONS = {"objtemp", "objdir-as-tempdir"}
 _COUNT_DIGITS = 9
-_THREADS = {"threads", "t"}
-_DROPPED = {*_BESIDE, *_KEEPING, KEEP_FOLDER, "jobserver"}
+_THREAD_OPTIONS = {"threads", "t"}
+_SCHEDULER_OPTIONS = {*_KEEP_PLACE_OPTIONS, *_KEEP_OPTIONS, KEEP_FOLDER, "jobserver"}
 """Options about temporary files and jobs, which are the scheduler's part."""
 _VALUED = (
     "D I L MF MT O U Werror arbin arch archiver-binary brief-diag brief-diagnostics ccbin code "
@@ -65,14 +65,14 @@ _WITH_VALUE = {KEEP_FOLDER, *OPTIONS_FILES, *_VALUED.split()}
 _SOURCES = (".cu", ".c", ".cc", ".cxx", ".cpp", ".ptx", ".gpu", ".ii", ".i", ".cubin", ".fatbin")
 """Suffixes of files that nvcc compiles or converts; all others are left to the linker."""
 _OUTPUT_FOLDER = ("odir", "output-directory")
-_PHONY = {"MP", "generate-dependency-targets"}
-_USER_HEADERS = {
+_PHONY_OPTIONS = {"MP", "generate-dependency-targets"}
+_USER_HEADER_OPTIONS = {
     *("MM", "generate-nonsystem-dependencies"),
     *("MMD", "generate-nonsystem-dependencies-with-compile"),
 }
-_PREPROCESSING = {"E", "preprocess"}
-_DEVICE_LINKING = {"dlink", "device-link"}
-_LANGUAGE = {"x", "x-lang"}
+_PREPROCESS_OPTIONS = {"E", "preprocess"}
+_DEVICE_LINK_OPTIONS = {"dlink", "device-link"}
+_LANGUAGE_OPTIONS = {"x", "x-lang"}
 _LINK_TIME = "lto"
 """A part of the options and targets that leave code generation to the link."""
 _TOOL_PREFIX, _TOOL_SUFFIX = "X", "-options"
@@ -91,7 +91,7 @@ class FallBackToNvccError(Exception):
 
 
 class CommandLine:
-    """nvcc's command line, taken apart.
+    """A parsed command line of nvcc.
 
     Args:
         argv: nvcc's arguments.
@@ -132,7 +132,7 @@ class CommandLine:
             # The input can be read only once, and nvcc needs it for each pass.
             is_input = any(not name and words[0] == "-" for name, _, words in self.options)
             return "it reads standard input" if is_input else "an option has the value -"
-        if self.names & _KEEPING and self.names & _BESIDE:
+        if self.names & _KEEP_OPTIONS and self.names & _KEEP_PLACE_OPTIONS:
             return "it keeps intermediate files beside its output"
         return next((text for name, text in _UNSUPPORTED.items() if name in self.names), None)
 
@@ -142,7 +142,7 @@ class CommandLine:
         return tuple(
             (name, value, words)
             for name, value, words in self.options
-            if name not in _DROPPED and _thread_count(name, value) is None
+            if name not in _SCHEDULER_OPTIONS and _thread_count(name, value) is None
         )
 
     @property
@@ -163,12 +163,12 @@ class CommandLine:
 
         A device link is planned, since link-time optimization compiles.
         """
-        if self.names & _PREPROCESSING:
+        if self.names & _PREPROCESS_OPTIONS:
             return True
         # A value in an unknown option may be a source, too.
         has_source = any(word.endswith(_SOURCES) or _LINK_TIME in word for word in self.argv)
         return not has_source and self.names.isdisjoint(
-            {*_DEVICE_LINKING, *_LANGUAGE, *OPTIONS_FILES}
+            {*_DEVICE_LINK_OPTIONS, *_LANGUAGE_OPTIONS, *OPTIONS_FILES}
         )
 
     @property
@@ -185,7 +185,7 @@ class CommandLine:
     @property
     def keep_folder(self) -> str | None:
         """Return the folder of kept intermediate files, as spelled, or None."""
-        if self.names.isdisjoint(_KEEPING):
+        if self.names.isdisjoint(_KEEP_OPTIONS):
             return None
         return self.value((KEEP_FOLDER,)) or "."
 
@@ -212,12 +212,12 @@ class CommandLine:
     @property
     def has_phony_rules(self) -> bool:
         """Return True if each header gets a rule without commands (``-MP``)."""
-        return not self.names.isdisjoint(_PHONY)
+        return not self.names.isdisjoint(_PHONY_OPTIONS)
 
     @property
     def omits_system_headers(self) -> bool:
         """Return True if rules for make have no system headers (``-MM``)."""
-        return not self.names.isdisjoint(_USER_HEADERS)
+        return not self.names.isdisjoint(_USER_HEADER_OPTIONS)
 
     def with_variables(
         self, environment: Mapping[str, str]
@@ -311,7 +311,7 @@ def _split_options(argv: Sequence[str]) -> Iterator[Option]:
 
 def _thread_count(name: str, value: str) -> int | None:
     """Return the value of ``--threads``, or None; nvcc refuses what is not a number."""
-    count = value if name in _THREADS else name.removeprefix("t")
+    count = value if name in _THREAD_OPTIONS else name.removeprefix("t")
     is_count = name.startswith("t") and count.isdecimal() and len(count) <= _COUNT_DIGITS
     return int(count) if is_count else None
 

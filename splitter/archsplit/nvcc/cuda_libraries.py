@@ -19,14 +19,14 @@ from archsplit.formats.reader import open_file
 from archsplit.system.fs import input_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from archsplit.nvcc.toolkit import Toolkit
 
-_ONE_FOLDER = 13
+_SHARED_FOLDER_MAJOR = 13
 """The major version from which the wheels of a toolkit share a folder: ``nvidia/cu13``."""
-_FILE = re.compile(r"\.so\.([\d.]+)$")
+_SONAME_VERSION = re.compile(r"\.so\.([\d.]+)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +48,12 @@ class CudaWheel:
 
     def name(self, major: int) -> str:
         """Return the distribution for a version of CUDA."""
-        plain = major >= _ONE_FOLDER and self.extra
+        plain = major >= _SHARED_FOLDER_MAJOR and self.extra
         return self.distribution if plain else f"{self.distribution}-cu{major}"
 
     def place(self, major: int) -> str:
         """Return the folder of the libraries in site-packages."""
-        shared = major >= _ONE_FOLDER and self.extra
+        shared = major >= _SHARED_FOLDER_MAJOR and self.extra
         return f"nvidia/cu{major}/lib" if shared else f"nvidia/{self.folder}/lib"
 
     def install_hint(self, release: str) -> str:
@@ -171,12 +171,15 @@ def find_cuda_libraries(
 def wheel_folders(toolkit: Toolkit, site_folders: Sequence[Path]) -> tuple[Path, ...]:
     """Return the library folders of NVIDIA's wheels for a toolkit's major, beside its own."""
     places = dict.fromkeys(wheel.place(toolkit.cuda_version // 1000) for wheel in _WHEELS)
-    folders = (site_folder / place for site_folder in site_folders for place in places)
-    return tuple(
-        folder
-        for folder in folders
-        if folder.is_dir() and not folder.samefile(toolkit.library_folder)
-    )
+    return tuple(_site_places(toolkit, places, site_folders))
+
+
+def _site_places(
+    toolkit: Toolkit, places: Iterable[str], site_folders: Sequence[Path]
+) -> Iterator[Path]:
+    for folder in (site_folder / place for site_folder in site_folders for place in places):
+        if folder.is_dir() and not folder.samefile(toolkit.library_folder):
+            yield folder
 
 
 def _places(
@@ -184,11 +187,9 @@ def _places(
 ) -> Iterator[tuple[Path, Path]]:
     """Yield the folders of libraries to search, each with the folder of the headers."""
     yield toolkit.library_folder, toolkit.root / "include"
-    relative = CUDA_WHEELS[name].place(toolkit.cuda_version // 1000)
-    for site_folder in site_folders:
-        folder = site_folder / relative
-        if folder.is_dir() and not folder.samefile(toolkit.library_folder):
-            yield folder, folder.parent / "include"
+    place = CUDA_WHEELS[name].place(toolkit.cuda_version // 1000)
+    for folder in _site_places(toolkit, (place,), site_folders):
+        yield folder, folder.parent / "include"
 
 
 def _find(name: str, toolkit: Toolkit, site_folders: Sequence[Path]) -> CudaLibrary | None:
@@ -223,7 +224,7 @@ def _version(distribution: str, file: Path) -> str:
     for folder in file.parents[:5]:
         for found in folder.glob(pattern):
             return found.name.split("-")[1]
-    match = _FILE.search(file.name)
+    match = _SONAME_VERSION.search(file.name)
     return match[1] if match and "." in match[1] else ""
 
 
@@ -233,7 +234,7 @@ def _requirement(wheel: CudaWheel, major: int, version: str, soname: str) -> str
         # A later minor release adds functions, and the next major one has another soname.
         first, second = [*version.split("."), "0"][:2]
         return f"{name}<{int(first) + 1},>={first}.{second}"
-    match = _FILE.search(soname)
+    match = _SONAME_VERSION.search(soname)
     number = int(match[1].split(".")[0]) if match else 0
     # libcufile.so.0 is a part of version 1 of its wheel.
     return f"{name}<{number + 1},>={number}" if number else name

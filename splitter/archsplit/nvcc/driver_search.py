@@ -87,12 +87,12 @@ def find_real_nvcc(
         explicit=explicit, environment=environment, site_folders=site_folders
     )
     on_path = _search_path(environment)
-    is_masked = any(_starts_wrapper(nvcc, tried) for _, nvcc in on_path[:1])
+    is_masqueraded = any(_starts_wrapper(nvcc, tried) for _, nvcc in on_path[:1])
     if explicit is not None and _starts_wrapper(candidates[0][1], tried):
         # --nvcc names the wrapper: the user means the nvcc behind it.
         others = candidate_paths(explicit=None, environment=environment, site_folders=site_folders)
         candidates = (*candidates, *on_path, *others)
-    elif explicit is None and (named or os.path.basename(wrapper) == _NVCC or is_masked):
+    elif explicit is None and (named or os.path.basename(wrapper) == _NVCC or is_masqueraded):
         # A masqueraded nvcc: the next one on the PATH is the one without the wrapper.
         candidates = (*on_path, *candidates)
     for _, nvcc in candidates:

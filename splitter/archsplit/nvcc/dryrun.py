@@ -105,7 +105,7 @@ class NvccStep(NamedTuple):
     target: str = ""
 
 
-class DependencyList(NamedTuple):
+class DepfileOutput(NamedTuple):
     """A depfile that nvcc itself would write.
 
     Attributes:
@@ -126,22 +126,22 @@ class Transcript(NamedTuple):
         environment: variables that nvcc sets for its tools.
         steps: in nvcc's order.
         images: the files with code by the target's name; of the last source if there are several.
-        module_ids: the files of module ids, one for each source with CUDA.
-        dependencies: depfiles, in nvcc's order.
+        module_id_files: one for each source with CUDA.
+        depfiles: in nvcc's order.
         diagnostics: other lines, to pass on to the user.
     """
 
     environment: Mapping[str, str]
     steps: tuple[NvccStep, ...]
     images: Mapping[str, Path]
-    module_ids: tuple[Path, ...]
-    dependencies: tuple[DependencyList, ...]
+    module_id_files: tuple[Path, ...]
+    depfiles: tuple[DepfileOutput, ...]
     diagnostics: tuple[str, ...]
 
     @property
-    def module_id(self) -> Path | None:
+    def module_id_file(self) -> Path | None:
         """Return the file of the first module id, or None for a source without CUDA."""
-        return self.module_ids[0] if self.module_ids else None
+        return self.module_id_files[0] if self.module_id_files else None
 
     @property
     def host_step(self) -> NvccStep:
@@ -150,7 +150,7 @@ class Transcript(NamedTuple):
         Without CUDA that is the compile itself, else the preprocessing before cudafe++.
         """
         # Without CUDA, cudafe++ and the text before it are missing.
-        if not self.module_ids:
+        if not self.module_id_files:
             return next(step for step in self.steps if step.kind is StepKind.HOST_COMPILE)
         parsed = next(step for step in self.steps if step.kind is StepKind.CUDAFE)
         return next(step for step in self.steps if set(step.writes) & set(parsed.reads))
@@ -315,10 +315,10 @@ def step_outputs(argv: tuple[str, ...], kind: StepKind) -> tuple[str, ...]:
         behind = argv[argv.index(_ARCHIVING) + 1 :]
         return tuple(word for word in behind if not word.startswith("-"))[:1]
     flags = _WRITES[kind]
-    return (*option_values(argv, flags), *(module_ids(argv) if ID_FLAG in argv else ()))
+    return (*option_values(argv, flags), *(module_id_files(argv) if ID_FLAG in argv else ()))
 
 
-def module_ids(argv: tuple[str, ...]) -> tuple[str, ...]:
+def module_id_files(argv: tuple[str, ...]) -> tuple[str, ...]:
     """Return the file, one or none, of the module id."""
     return tuple(option_values(argv, ("--module_id_file_name",)))
 
@@ -350,7 +350,7 @@ def step_target(argv: tuple[str, ...], kind: StepKind) -> str:
 
 
 def option_values(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str]:
-    """Return the values of ``flags``: the next word, or the text behind an equals sign."""
+    """Yield the values of ``flags``: the next word, or the text behind an equals sign."""
     for position, argument in enumerate(argv):
         name, equals, value = argument.partition("=")
         if name in flags and equals:
@@ -365,7 +365,7 @@ def is_host_compiler(program: str) -> bool:
 
 
 def mentioned_files(argv: tuple[str, ...], folder: Path) -> Iterator[Path]:
-    """Return all files of ``folder`` in the arguments, also within flags and macros."""
+    """Yield all files of ``folder`` in the arguments, also within flags and macros."""
     inside = f"{folder}/"
     for argument in argv[1:]:
         at = argument.find(inside)
@@ -413,8 +413,8 @@ def parse_dryrun(
         environment=_environment(variables),
         steps=tuple(reader.steps),
         images=reader.images,
-        module_ids=tuple(dict.fromkeys(reader.module_ids)),
-        dependencies=tuple(reader.dependencies),
+        module_id_files=tuple(dict.fromkeys(reader.module_id_files)),
+        depfiles=tuple(reader.depfiles),
         diagnostics=tuple(line for line in diagnostics if line.strip()),
     )
 
@@ -431,8 +431,8 @@ class _Reader:
     def __init__(self, folder: Path, cwd: Path) -> None:
         self.steps: list[NvccStep] = []
         self.images: dict[str, Path] = {}
-        self.module_ids: list[Path] = []
-        self.dependencies: list[DependencyList] = []
+        self.module_id_files: list[Path] = []
+        self.depfiles: list[DepfileOutput] = []
         self._folder = folder
         self._cwd = cwd
         self._writers: dict[Path, NvccStep] = {}
@@ -442,7 +442,7 @@ class _Reader:
     def read(self, line: str, cicc_folder: str, environment: Mapping[str, str] | None) -> None:
         """Add the step, removal or depfile of one line."""
         if rule := _FILTER.fullmatch(line):
-            self._read_rule(rule[1])
+            self._read_depfile(rule[1])
             return
         if removal := _REMOVAL.fullmatch(line):
             self._removed.add(self._cwd / removal[1])
@@ -460,12 +460,10 @@ class _Reader:
             if not is_written:
                 raise _unknown(f"why {path.name} is removed", f"rm {path}")
 
-    def _read_rule(self, name: str | None) -> None:
+    def _read_depfile(self, name: str | None) -> None:
         path = None if name is None else self._cwd / name
-        rule = DependencyList(
-            sources=tuple(self._preprocessed), path=path, position=len(self.steps)
-        )
-        self.dependencies.append(rule)
+        rule = DepfileOutput(sources=tuple(self._preprocessed), path=path, position=len(self.steps))
+        self.depfiles.append(rule)
         self._preprocessed.clear()
 
     def _add(self, argv: tuple[str, ...], line: str) -> None:
@@ -475,7 +473,7 @@ class _Reader:
         written = tuple(self._cwd / name for name in step_outputs(argv, kind))
         if kind is StepKind.FATBINARY:
             self.images = fatbinary_images(argv) if "-link" not in argv else self.images
-        self.module_ids += [self._cwd / name for name in module_ids(argv)]
+        self.module_id_files += [self._cwd / name for name in module_id_files(argv)]
         writes = tuple(path for path in written if path not in self._writers)
         step = NvccStep(
             kind=kind,

@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 _INCLUDED = lazy_pattern(
     rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
 )
-_FOLDERS = {"-I", "-isystem", "--include-path", "--system-include"}
-_FORCED = {"-include", "--pre-include"}
-_ALONE = {
+_FOLDER_OPTIONS = {"-I", "-isystem", "--include-path", "--system-include"}
+_FORCED_INCLUDE_OPTIONS = {"-include", "--pre-include"}
+_VALUE_OPTIONS = {
     *("-D", "-U", "-I", "-include", "-isystem", "--define-macro", "--undefine-macro"),
     *("--pre-include", "--include-path", "--system-include"),
 }
 _ABSOLUTE = lazy_pattern(r"(?:^-I|[ =])/")
 _DEFINES = lazy_pattern(r"(?:-[DU]|--(?:un)?define-macro[ =]) ?(.*)", re.DOTALL)
 _MACRO = lazy_pattern(r"(?:^|,)\s*([A-Za-z_]\w*)")
-_MOST = 256
+_MOST_HASHED = 256
+"""Most texts of a source that count for its id."""
 _MOST_SEARCHED = 2048
+"""Most texts that are searched for the names of macros."""
 _COMMENT = lazy_pattern(
     rb"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL
 )
@@ -54,12 +56,11 @@ def module_id_seed(
             whose units need different names in one program even if all of this is equal.
     """
     digest = hashlib.sha256(os.path.relpath(source, place or cwd).encode(errors="surrogateescape"))
-    flags = tuple(flags)
-    counted: Iterable[str] = tuple(_preprocessing(flags))
+    hashed = tuple(_preprocessor_flags(flags))
     # nvcc's shell replaces `$` in a path, so that the name may lead to no file.
     if Path(source).is_file():
-        counted = _without_unused(tuple(counted), Path(source), flags, cwd)
-    for flag in counted:
+        hashed = tuple(_without_unused(hashed, Path(source), flags, cwd))
+    for flag in hashed:
         digest.update(b"\0" + flag.encode(errors="surrogateescape"))
     for text in _texts([Path(source)]):
         # White space doesn't count: a formatter must not change the names of symbols.
@@ -67,12 +68,12 @@ def module_id_seed(
     return digest.hexdigest()
 
 
-def _preprocessing(flags: Iterable[str]) -> Iterator[str]:
+def _preprocessor_flags(flags: Iterable[str]) -> Iterator[str]:
     words = iter(flags)
     for word in words:
-        if word in _ALONE:
+        if word in _VALUE_OPTIONS:
             text = f"{word} {next(words, '')}"
-        elif word.startswith(("-D", "-U", "-I")) or word.partition("=")[0] in _ALONE:
+        elif word.startswith(("-D", "-U", "-I")) or word.partition("=")[0] in _VALUE_OPTIONS:
             text = word
         else:
             continue
@@ -81,23 +82,23 @@ def _preprocessing(flags: Iterable[str]) -> Iterator[str]:
 
 
 def _without_unused(
-    counted: tuple[str, ...], source: Path, flags: tuple[str, ...], cwd: Path
+    hashed: tuple[str, ...], source: Path, flags: tuple[str, ...], cwd: Path
 ) -> Iterator[str]:
     """Leave out definitions of macros that no text of the project names."""
-    macros = {flag: _macros(flag) for flag in counted}
+    macros = {flag: _macros(flag) for flag in hashed}
     named = {macro for names in macros.values() for macro in names}
-    values = (flag.partition("=")[2] for flag in counted)
-    used = _used(named, (os.fsencode(value) for value in values))
+    values = (flag.partition("=")[2] for flag in macros)
+    used = _mentioned(named, (os.fsencode(value) for value in values))
     for number, text in enumerate(
         _texts(*_forced_includes(source, flags, cwd), most=_MOST_SEARCHED)
     ):
-        used |= _used(named - used, [text])
+        used |= _mentioned(named - used, [text])
         if len(used) == len(named):
             break
         if number == _MOST_SEARCHED - 1:
             # The texts that were not read may name any macro.
             used = named
-    yield from (flag for flag in counted if not macros[flag] or used & macros[flag])
+    yield from (flag for flag in hashed if not macros[flag] or used & macros[flag])
 
 
 def _macros(flag: str) -> set[str]:
@@ -105,7 +106,7 @@ def _macros(flag: str) -> set[str]:
     return set() if defines is None else set(_MACRO.findall(defines[1].strip("'\"")))
 
 
-def _used(names: set[str], texts: Iterable[bytes]) -> set[str]:
+def _mentioned(names: set[str], texts: Iterable[bytes]) -> set[str]:
     # A search for plain bytes is several times as fast as one for all names as words. Headers have
     # megabytes, and a command line has dozens of macros.
     likely = ((name, text) for text in texts for name in names if name.encode() in text)
@@ -122,17 +123,17 @@ def _forced_includes(
         name, equals, value = word.partition("=")
         if word.startswith("-I") and word != "-I":
             name, value = "-I", word.removeprefix("-I").removeprefix("=")
-        elif not equals and name in _FOLDERS | _FORCED:
+        elif not equals and name in _FOLDER_OPTIONS | _FORCED_INCLUDE_OPTIONS:
             value = next(words, "")
-        if name in _FOLDERS:
+        if name in _FOLDER_OPTIONS:
             folders += [cwd / each for each in value.split(",")]
-        elif name in _FORCED:
+        elif name in _FORCED_INCLUDE_OPTIONS:
             files += [cwd / each for each in value.split(",")]
     return files, folders
 
 
 def _texts(
-    files: list[Path], folders: Sequence[Path] = (), *, most: int = _MOST
+    files: list[Path], folders: Sequence[Path] = (), *, most: int = _MOST_HASHED
 ) -> Iterator[bytes]:
     """Yield the texts of files and of their includes in their own folders or ``folders``."""
     waiting, seen, read = list(files), set(files), 0

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from archsplit.arch.target import CodeKind
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.dryrun import NvccStep, StepKind
-from archsplit.nvcc.reorder import without_module_id
+from archsplit.nvcc.step_order import without_module_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -75,12 +75,12 @@ def per_target_steps(
     """
     host = _single_step(transcript.steps, StepKind.HOST_COMPILE)
     (host_object,) = host.writes
-    if transcript.module_id is None:
+    if transcript.module_id_file is None:
         objects = dict.fromkeys(targets, host_object)
         return TargetObjects(steps=(host,), objects=objects, relocatable={})
     fatbinary = _single_step(transcript.steps, StepKind.FATBINARY)
     # archsplit sets the module id itself, so cicc needn't wait for the one from cudafe++.
-    renamed = (without_module_id(step, transcript.module_ids) for step in transcript.steps)
+    renamed = (without_module_id(step, transcript.module_id_files) for step in transcript.steps)
     steps = [step for step in renamed if step.kind is not StepKind.FATBINARY]
     steps.append(_empty_container(fatbinary))
     per_target = {}

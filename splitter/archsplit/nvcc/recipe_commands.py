@@ -74,7 +74,7 @@ def dryrun_command(
         *(("-rdc=true",) if options.relocatable else ()),
         *_flags(toolkit, options),
         *(f"-I{include}" for include in options.include),
-        *(word for folder in options.system_include for word in ("-isystem", str(folder))),
+        *(word for path in options.system_include for word in ("-isystem", str(path))),
         *(f"-D{_list_item(define)}" for define in options.defines),
         *code_flags(targets),
         str(source),

@@ -31,7 +31,7 @@ PROBE_SECONDS = 60.0
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 _TARGET = re.compile(r"\b(?:sm|compute)_\d+[af]?\b")
-_TOP = re.compile(r"^#\$ TOP=(.+?)\s*$", re.MULTILINE)
+_TOOLKIT_FOLDER = re.compile(r"^#\$ TOP=(.+?)\s*$", re.MULTILINE)
 _OLDEST = (11, 8)
 _STATIC_RUNTIME = "libcudart_static.a"
 _TARGET_FOLDERS = {
@@ -40,7 +40,7 @@ _TARGET_FOLDERS = {
     "aarch64": ("aarch64-linux", "sbsa-linux"),
 }
 _TOOLS = ("cudafe++", "ptxas", "fatbinary")
-_FOLLOWERS = ("nvidia_nvvm", "nvidia_cuda_crt")
+_COMPANION_PACKAGES = ("nvidia_nvvm", "nvidia_cuda_crt")
 
 
 class NvccCandidate(NamedTuple):
@@ -114,9 +114,10 @@ class Toolkit:
             if (self.root / "targets" / place / "lib" / _STATIC_RUNTIME).is_file():
                 return replace(self, library_folder=self.root / "targets" / place / "lib")
         names = " or ".join(f"targets/{place}/lib" for place in places)
+        package = "-".join(["cuda-cross-sbsa", *self.release.split(".")[:2]])
         raise ToolNotFoundError(
             f"CUDA {self.release} ({self.root}) has no {_STATIC_RUNTIME} for {machine} in {names}",
-            hint="install NVIDIA's cross package (cuda-cross-sbsa-13-0), or link the folder"
+            hint=f"install NVIDIA's cross package ({package}), or link the folder"
             f" nvidia/cu13 of the {machine} wheel of nvidia-cuda-runtime there",
         )
 
@@ -197,7 +198,7 @@ def installed_toolkits(folder: Path) -> tuple[NvccCandidate, ...]:
 
 
 def choose_toolkit(probes: Sequence[ToolkitProbe]) -> Toolkit:
-    """Return the toolkit of the last probe.
+    """Return the first toolkit of the probes.
 
     Raises:
         ToolNotFoundError: no probe has a toolkit; the message lists each with its reason.
@@ -257,7 +258,7 @@ def _query(nvcc: Path, origin: str, runner: Runner) -> Toolkit:
         oldest = ".".join(map(str, _OLDEST))
         raise ToolNotFoundError(f"CUDA {release[3]} is too old: {oldest} or newer is needed")
     # nvcc may be a link or a script: only nvcc itself has the toolkit's folder.
-    top = _TOP.search(_run_nvcc(nvcc, ("--dryrun", "-c", "probe.cu"), runner))
+    top = _TOOLKIT_FOLDER.search(_run_nvcc(nvcc, ("--dryrun", "-c", "probe.cu"), runner))
     if top is None:
         raise ToolNotFoundError("its --dryrun prints no toolkit folder")
     root = Path(top[1]).resolve()
@@ -305,7 +306,7 @@ def _check_wheels_match(root: Path, release: str) -> None:
     # nvidia-cuda-nvcc doesn't pin the wheels of cicc and its headers. A newer cicc writes a PTX
     # version that ptxas refuses, file after file.
     wanted = release.split(".")[:2]
-    for name in _FOLLOWERS:
+    for name in _COMPANION_PACKAGES:
         for folder in sorted(root.parent.parent.glob(f"{name}-*.dist-info")):
             version = folder.name.removeprefix(f"{name}-").removesuffix(".dist-info")
             if version.split(".")[:2] != wanted:
@@ -351,23 +352,23 @@ def find_host_tools(
         ToolNotFoundError: a tool is missing, or a variable names an unusable one.
         ToolFailedError: a tool can't print its version.
     """
-    probe = _Probe(environment, runner)
+    search = _ToolSearch(environment, runner)
     if cross:
         prefix = f"{cross}-linux-gnu-"
         hint = f"apt-get install g++-{cross.replace('_', '-')}-linux-gnu"
-        compiler = probe.find((), f"{prefix}g++", hint=hint)
-        objcopy = probe.find((), f"{prefix}objcopy", hint=hint)
+        compiler = search.find((), f"{prefix}g++", hint=hint)
+        objcopy = search.find((), f"{prefix}objcopy", hint=hint)
     else:
         hint = "apt-get install g++, or set CXX to a C++ compiler"
-        compiler = probe.find(("NVCC_CCBIN", "CXX"), "g++", hint=hint)
+        compiler = search.find(("NVCC_CCBIN", "CXX"), "g++", hint=hint)
         _refuse_c_driver(compiler)
-        objcopy = probe.find(("OBJCOPY",), "objcopy", hint=_BINUTILS_HINT)
-    tools = (compiler, objcopy, *(probe.compiler_tool(compiler, name) for name in ("as", "ld")))
-    versions = tuple(probe.first_line(tool, "--version") for tool in tools)
+        objcopy = search.find(("OBJCOPY",), "objcopy", hint=_BINUTILS_HINT)
+    tools = (compiler, objcopy, *(search.compiler_tool(compiler, name) for name in ("as", "ld")))
+    versions = tuple(search.first_line(tool, "--version") for tool in tools)
     return HostTools(compiler=compiler, objcopy=objcopy, versions=versions)
 
 
-class _Probe:
+class _ToolSearch:
     """A search for programs in an environment, and queries to them."""
 
     def __init__(self, environment: Mapping[str, str], runner: Runner) -> None:

@@ -19,16 +19,14 @@ _STEP_NAMES = {
     *("CPATH", "LPATH", "LIBRARY_PATH", "COMPILER_PATH", "SOURCE_DATE_EPOCH", "LANG", "LANGUAGE"),
     *("LD_PRELOAD", "LD_AUDIT", "NVVMCCWIZ", "USR_INCLUDE", "CAN_FINALIZE_DEBUG"),
 }
+"""Variables that the tools read: observed by tracing their calls of ``getenv``."""
 _STEP_PREFIXES = (
     *("LC_", "GCC_", "G++_", "BINUTILS_", "CCC_", "CLANG_", "EDG_", "LLVM_", "LIBNVVM_"),
     *("NV_NVVM_", "CICC_", "PTXAS_", "NVVM_"),
 )
-_NO_STEP_PREFIXES = ("LC_TIME",)
+_UNREAD_PREFIXES = ("LC_TIME",)
 _DRIVER_TOOLS = ("CICC", "PTXAS", "NVVM")
-"""Tools whose ``_PATH`` and ``_FLAGS`` nvcc reads, not the tool itself.
-
-Variables that the tools read: observed by tracing their calls of ``getenv``.
-"""
+"""Tools whose ``_PATH`` and ``_FLAGS`` nvcc reads, not the tool itself."""
 _FLAG_TOOLS = (
     *(*_DRIVER_TOOLS, "CUDAFE", "OCG", "NVLINK", "FATBINARY", "LLVMC"),
     *("LLVMDIS", "NVASM", "NVDISASM"),
@@ -74,7 +72,7 @@ def hashed_variables(
 def _is_read_by_steps(name: str) -> bool:
     if name in _STEP_NAMES or name.endswith("_INCLUDE_PATH"):
         return True
-    if not name.startswith(_STEP_PREFIXES) or name.startswith(_NO_STEP_PREFIXES):
+    if not name.startswith(_STEP_PREFIXES) or name.startswith(_UNREAD_PREFIXES):
         return False
     tool, _, rest = name.partition("_")
     return bool(rest) and not (tool in _DRIVER_TOOLS and rest in {"PATH", "FLAGS"})
@@ -107,8 +105,8 @@ def query_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "LC_ALL": "C"}
 
 
-def extra_outputs(environment: Mapping[str, str]) -> str:
-    """Return the variable by which the preprocessor writes a file, or ""."""
+def depfile_variable(environment: Mapping[str, str]) -> str:
+    """Return the variable by which the preprocessor writes a depfile, or ""."""
     return next((name for name in DEPENDENCY_VARIABLES if environment.get(name)), "")
 
 

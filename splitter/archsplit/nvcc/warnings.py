@@ -2,7 +2,7 @@
 
 In: the output of gcc's and nvcc's tools. A header repeats its warnings for each source that
 includes it. gcc names the kind at the end of a line (``[-Wunused]``), NVIDIA's front end behind the
-word (``#177-D``). Errors and texts that are no warnings are kept.
+word (``#177-D``). Errors and other texts are kept.
 """
 
 from __future__ import annotations

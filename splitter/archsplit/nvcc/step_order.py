@@ -30,14 +30,14 @@ __pure__ = True
 
 _EMBEDDED = "--embedded-fatbin"
 _REGISTER = "--register-link-binaries"
-_GNU = lazy_pattern(r"(?:.*-)?(?:gcc|g\+\+)(?:-[\d.]+)?")
+_GNU_COMPILER = lazy_pattern(r"(?:.*-)?(?:gcc|g\+\+)(?:-[\d.]+)?")
 _EXTRA_OUTPUT = lazy_pattern(
     r"-(?:M|g|save-temps|fdump|dump|fprofile|ftest-coverage|-coverage|Wa,|specs|fplugin|flto|#"
     r"|fstack-usage|fcallgraph-info|fsave-optimization|aux-info)|@"
 )
 """Host flags by which a compile writes further files, or other content into its object."""
 _PLAIN_PATH = lazy_pattern(r"[\w./ +,=-]+", re.ASCII)
-_DATA = lazy_pattern(r'(?:"\.quad [^"]*\\n"\n)+')
+_QUADS = lazy_pattern(r'(?:"\.quad [^"]*\\n"\n)+')
 
 
 class RelaxedPlan(NamedTuple):
@@ -87,7 +87,7 @@ def relax_order(
         transcript: nvcc's own steps.
         seed: returns a module id's seed by the path of a source; see `seeded_module_id`.
         templates: the C file that `fatbinary` writes for an empty container, by embedded container.
-        everywhere: give a module id also if no step waits for it, as for ``-ptx``.
+        everywhere: True to give a module id also if no step waits for it, as for ``-ptx``.
     """
     steps, ids = _set_module_ids(transcript, seed, everywhere=everywhere)
     steps, containers = _embed_last(_separate_registrations(steps), templates)
@@ -99,7 +99,7 @@ def _set_module_ids(
 ) -> tuple[list[NvccStep], dict[Path, str]]:
     ids = {}
     for step in transcript.steps:
-        shared = [path for path in transcript.module_ids if path in step.writes]
+        shared = [path for path in transcript.module_id_files if path in step.writes]
         for path in shared:
             if everywhere or any(path in other.reads for other in transcript.steps):
                 (source,) = option_values(step.argv, ("--orig_src_path_name",))
@@ -169,7 +169,7 @@ def _embed_last(
     for embedded, template in templates.items():
         compiles = [step for step in steps if embedded in step.reads]
         text = _include_bytes(template, embedded.with_suffix(""))
-        if text is not None and compiles and all(map(_can_wait, compiles)):
+        if text is not None and compiles and all(map(_can_divide, compiles)):
             texts[embedded] = text
     done: list[NvccStep] = []
     for step in steps:
@@ -187,15 +187,15 @@ def _include_bytes(template: str, container: Path) -> str | None:
     # The path stands in a C string in assembly: other characters would need two kinds of quotes.
     if not _PLAIN_PATH.fullmatch(str(container)):
         return None
-    text, count = _DATA.subn(f'".incbin \\\\"{container}\\\\"\\\\n"\n', template)
+    text, count = _QUADS.subn(f'".incbin \\\\"{container}\\\\"\\\\n"\n', template)
     return text if count == 1 else None
 
 
-def _can_wait(step: NvccStep) -> bool:
+def _can_divide(step: NvccStep) -> bool:
     # The object of a device link is small and made from nvcc's own source: no compile to divide.
     has_source = any(str(path) in step.argv for path in step.reads)
     plain = not any(_EXTRA_OUTPUT.match(word) for word in step.argv[1:])
-    gnu = _GNU.fullmatch(Path(step.argv[0]).name)
+    gnu = _GNU_COMPILER.fullmatch(Path(step.argv[0]).name)
     return step.kind is StepKind.HOST_COMPILE and has_source and plain and gnu is not None
 
 

@@ -7,7 +7,7 @@ import pytest
 from nvcc_situations import recorded
 
 from archsplit.nvcc.dryrun import StepKind, parse_dryrun
-from archsplit.nvcc.reorder import empty_container_commands, relax_order, seeded_module_id
+from archsplit.nvcc.step_order import empty_container_commands, relax_order, seeded_module_id
 
 if TYPE_CHECKING:
     from archsplit.nvcc.dryrun import NvccStep, Transcript
@@ -32,7 +32,9 @@ def test_unawaited_module_id_stays_nvccs() -> None:
     transcript = compiled("device-ptx")
     own = relax_order(transcript, seed=str, templates={}, everywhere=False)
     assert (own.steps, own.texts) == (transcript.steps, {})
-    assert set(relax_order(transcript, seed=str, templates={}).texts) == set(transcript.module_ids)
+    assert set(relax_order(transcript, seed=str, templates={}).texts) == set(
+        transcript.module_id_files
+    )
 
 
 def test_the_host_compile_waits_for_no_container() -> None:
