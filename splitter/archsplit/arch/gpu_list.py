@@ -20,14 +20,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY, published_targets
 from archsplit.arch.gpus import GPUS
-from archsplit.arch.target import Capability, CodeKind, Target, target_names
+from archsplit.arch.target import Capability, CodeKind, Target, UnfixedTargetsError, target_names
 from archsplit.errors import TargetError
 from archsplit.system.nvidia import detect_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    Detector = Callable[[], Iterable[str]]
+    """A function that returns the capability or product name of each GPU of this machine."""
+
 __pure__ = True
+
+_T = TypeVar("_T")
 
 _SPACES = re.compile(r"[\s_]+")
 _MARKS = re.compile(r"\((?:r|tm|c)\)|[®™]")
@@ -87,12 +92,6 @@ def _capability_by_name() -> dict[str, Capability]:
         for name in row.models
     }
 
-
-if TYPE_CHECKING:
-    Detector = Callable[[], Iterable[str]]
-    """A function that returns the capability or product name of each GPU of this machine."""
-
-_T = TypeVar("_T")
 
 _NATIVE = "native"
 # cc90 is how a pack names its GPU, in its extra (`foo[cc90]`) and its file name.
@@ -238,10 +237,10 @@ def _named_targets(entry: str) -> tuple[Target, ...]:
     dotted = _DOTTED.fullmatch(entry) or _NUMBER.fullmatch(entry)
     try:
         return tuple(map(Target.parse, target_names(entry.lower() if dotted else entry)))
-    except TargetError as error:
-        # The error about words without a fixed set has a better hint.
-        if "not a fixed set" in str(error):
-            raise
+    # Its hint is better than any here.
+    except UnfixedTargetsError:
+        raise
+    except TargetError:
         return ()
 
 
@@ -256,7 +255,7 @@ def _native(detect: Detector) -> tuple[Capability, ...]:
     return tuple(gpus)
 
 
-# No PTX: who names a GPU wants what this GPU runs without a compilation by the driver.
+# No PTX: a user who names a GPU wants the code that it runs without a compilation by the driver.
 def _sass(capability: Capability) -> Target:
     return Target(kind=CodeKind.SASS, capability=capability)
 
@@ -283,11 +282,9 @@ def _unreadable(entry: str) -> TargetError:
 def _nearest(entry: str) -> str:
     """Return the product or target whose name is nearly the entry; "" for none."""
     names = {_squeeze(_normalize(model)): model for row in GPUS for model in row.models}
-    targets = {str(target): str(target) for target in published_targets()}
-    near = difflib.get_close_matches(
-        _squeeze(_normalize(entry)), {**names, **targets}, n=1, cutoff=0.75
-    )
-    return {**names, **targets}[near[0]] if near else ""
+    names |= {str(target): str(target) for target in published_targets()}
+    near = difflib.get_close_matches(_squeeze(_normalize(entry)), names, n=1, cutoff=0.75)
+    return names[near[0]] if near else ""
 
 
 def _product_hint(words: str) -> str:

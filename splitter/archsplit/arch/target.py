@@ -188,8 +188,12 @@ _NVCC_OPTIONS = {
 }
 
 
+class UnfixedTargetsError(TargetError):
+    """A word stands for other targets on another machine, or with another toolkit."""
+
+
 def target_names(text: str) -> tuple[str, ...]:
-    """Read a list of target names or of words in any of the spellings below.
+    """Read target names, in the spellings of nvcc, PyTorch and CMake too.
 
     Entries are separated by commas, semicolons or spaces. No word has two meanings: ``9.0`` is
     PyTorch's, ``90`` is CMake's, ``sm_90`` is a target.
@@ -269,7 +273,7 @@ def _cmake_word(word: str) -> tuple[str, ...]:
 
 def _refuse(word: str) -> None:
     if word.lower() in _REFUSED:
-        raise TargetError(
+        raise UnfixedTargetsError(
             f"{word!r} is not a fixed set of targets: it means {_REFUSED[word.lower()]}",
             hint="list the targets, such as sm_80,sm_90,compute_90",
         )
@@ -309,8 +313,7 @@ def _codes(number: str, codes: str) -> tuple[str, ...]:
     """Return the codes of one architecture; refuse codes of another, and LTO."""
     names = tuple(filter(None, codes.split(",")))
     for name in names:
-        # nvcc would build sm_90 from compute_80; the file names and the plan have one number for
-        # both.
+        # nvcc would build sm_90 from compute_80; file names and the plan have one number for both.
         if name not in {f"sm_{number}", f"compute_{number}"}:
             raise TargetError(
                 f"arch=compute_{number} with code={name}: archsplit builds each target from the"
