@@ -63,12 +63,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the records when the first of them is used."""
+    """Import the records when the first of them is used (PEP 562)."""
     # What the interpreter and tools look for (`__path__`, `_ipython_display_`) must not import
     # anything.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Imported at first use (PEP 562): `import archsplit.api` costs milliseconds.
     records = {record.__name__: record for record in _import_records()}
     # Kept, so that the second use costs nothing.
     globals().update(records)
@@ -143,22 +142,22 @@ def slim(
 ) -> SlimReport:
     """Write a wheel or library again, without the device code that is not wanted.
 
-    Exactly one of ``device``, ``keep`` and ``drop`` is given. The source never changes. Where there
-    is nothing to remove, the report's ``output`` is None, and its ``notes`` have the reason.
+    Exactly one of ``device``, ``keep`` and ``drop`` is given. The source never changes. If there is
+    nothing to remove, the report's ``output`` is None, and its ``notes`` have the reason.
 
     Args:
         out: the folder to write to.
         device: keep what these GPUs take, container by container.
         keep: keep these targets.
         drop: remove these targets.
-        keep_ptx: the PTX that stays beside ``device`` or ``keep``.
+        keep_ptx: the PTX that stays in addition to ``device`` or ``keep``.
         mode: ``in-place`` keeps the size of files and only makes them pack better.
         label: mark a wheel in its version, not with a build tag.
         dry_run: write nothing.
 
     Raises:
         UsageError: not exactly one choice is given.
-        ArchsplitError: that, or the source is damaged, or the output fails its checks.
+        ArchsplitError: base of all errors; the source is damaged, or the output fails its checks.
     """
     from archsplit.devicecode.file_plan import EditMode
     from archsplit.devicecode.select import PtxPolicy, Selection
@@ -207,7 +206,7 @@ def split(
 
     Raises:
         NothingToDoError: there is nothing to split.
-        ArchsplitError: that, or the source is damaged, or the wheels fail their checks.
+        ArchsplitError: base of all errors; the source is damaged, or the wheels fail their checks.
     """
     from archsplit.devicecode.partition import PackBy
     from archsplit.split.model import InstallDefaults, SplitRequest
@@ -224,7 +223,6 @@ def split(
         install=InstallDefaults(install),
         release=release,
     )
-    # One job: the split has two workers of its own.
     if request.source.suffix == ".whl":
         return split_wheel(request, _effects())
     return split_library(request, _effects(), minimal_project(name, version or "0"))
@@ -239,11 +237,11 @@ def join(folder: StrPath, *, out: StrPath) -> tuple[Joined, ...]:
 
     Raises:
         InputError: there is not one core, or a pack is missing.
-        ArchsplitError: that, or a wheel is damaged.
+        ArchsplitError: base of all errors; a wheel is damaged.
     """
-    from archsplit.split.restore import join_split as restore
+    from archsplit.split.restore import join_split
 
-    return restore(Path(folder), Path(out))
+    return join_split(Path(folder), Path(out))
 
 
 def mirror(
@@ -278,7 +276,7 @@ def mirror(
 
     Raises:
         UsageError: no input.
-        ArchsplitError: as above, or a wheel can't be resolved, downloaded or written.
+        ArchsplitError: base of all errors; a wheel can't be resolved, downloaded or written.
     """
     from archsplit.devicecode.select import PtxPolicy
     from archsplit.mirror.mirror import update_mirror
@@ -331,7 +329,7 @@ def build(
 
     Raises:
         RecipeError: the recipe is wrong; the message lists every fault.
-        ArchsplitError: that, or a step failed; ``out`` is as it was.
+        ArchsplitError: base of all errors; a step failed; ``out`` is as it was.
     """
     from archsplit.recipe.load import load
     from archsplit.recipe.prebuilt import SplitRecipe
@@ -346,7 +344,7 @@ def build(
         if policy is not None:
             known = apply_policy_to_prebuilt(known, policy, day=build_date(effects.environment))
         return split_by_recipe(known, effects, out=Path(out), targets=_targets(targets))
-    from archsplit.build.pipeline import build_recipe as build_wheels
+    from archsplit.build.pipeline import build_recipe
     from archsplit.build.plan import BuildRequest
 
     request = BuildRequest(
@@ -356,7 +354,7 @@ def build(
         nvcc=() if nvcc is None else (Path(nvcc),),
         policy=policy,
     )
-    return build_wheels(request, _with_cache(effects), out=Path(out))
+    return build_recipe(request, _with_cache(effects), out=Path(out))
 
 
 def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelease:
@@ -401,7 +399,8 @@ def _effects(*, jobs: int | None = 1) -> Effects:
     from archsplit.system.resources import available_cores
     from archsplit.system.terminal import SilentProgress
 
-    # No progress: a library that prints disturbs notebooks and services.
+    # No progress: a library that prints disturbs notebooks and services. One job is the default,
+    # because a split has two workers of its own.
     return Effects(
         progress=SilentProgress(),
         environment=os.environ,

@@ -2,7 +2,7 @@
 
 ``python -m build --wheel`` gives the core, ``--config-setting target=sm_90`` a plugin, both by the
 code that ``archsplit build`` runs. ``--config-setting nvcc=PATH``, ``jobs=N`` and ``policy=NAME``
-are that command's options; a source distribution is the same for all policies.
+are the options of ``archsplit build``; a source distribution is the same for all policies.
 
 ``pip install -e .`` leaves the Python files in the source tree. ``target`` adds the plugins of one
 or more targets there, because only plugins of the same build fit the core.
@@ -10,8 +10,8 @@ or more targets there, because only plugins of the same build fit the core.
 The metadata of a wheel is made without a compile. A ``[project]`` table in pyproject.toml must
 agree with the recipe: see `archsplit.recipe.pyproject_table`.
 
-The compile cache is used as that command uses it, and set by environment and file.
-``--config-setting cache=off`` does without; it is ``ARCHSPLIT_CACHE``.
+The compile cache is used as ``archsplit build`` uses it, set by environment and file.
+``--config-setting cache=off`` turns it off; the setting has the values of ``ARCHSPLIT_CACHE``.
 
 ``remote=URL`` runs the steps on a farm.
 """
@@ -93,7 +93,7 @@ def build_editable(
     Raises:
         ArchsplitError: see `build_wheel`.
     """
-    call = _call(config_settings, several_targets=True)
+    call = _call(config_settings, is_editable=True)
     _check_metadata(call, metadata_directory)
     request = replace(call.request, targets=call.targets)
     with progress_display(_CONSOLE) as progress:
@@ -122,7 +122,7 @@ def prepare_metadata_for_build_editable(
     Raises:
         ArchsplitError: the recipe or a setting is not usable.
     """
-    call = _call(config_settings, several_targets=True)
+    call = _call(config_settings, is_editable=True)
     out = Path(metadata_directory)
     return write_dist_info(call.request, call.effects, target=None, out=out).name
 
@@ -164,7 +164,7 @@ class _Call:
 
 
 def _call(
-    config_settings: Mapping[str, str | list[str]] | None, *, several_targets: bool = False
+    config_settings: Mapping[str, str | list[str]] | None, *, is_editable: bool = False
 ) -> _Call:
     settings = _checked(config_settings or {})
     request = BuildRequest(
@@ -175,15 +175,15 @@ def _call(
     effects = replace(_effects(settings), cache=_cache(settings), engine=_engine(settings))
     targets: tuple[Target, ...] = ()
     if "target" in settings:
-        targets = _targets(settings["target"], several=several_targets)
+        targets = _targets(settings["target"], several=is_editable)
     # Resolvers have read the table before any hook ran.
     recipe = requested_recipe(request, effects)
     check_project_table(recipe.project, recipe.root)
-    return _Call(request=request, effects=effects, targets=targets, is_editable=several_targets)
+    return _Call(request=request, effects=effects, targets=targets, is_editable=is_editable)
 
 
 def _check_metadata(call: _Call, folder: str | None) -> None:
-    """Compare the metadata of the wheel with that which a frontend has asked for before.
+    """Compare the wheel's metadata with the metadata that a frontend asked for before.
 
     Raises:
         VerifyError: they are different: a file, or the date of a policy's version, has changed.
@@ -239,7 +239,7 @@ def _engine(settings: Mapping[str, str]) -> EngineChoice | None:
             )
         return None
     ca, cert, key = (
-        Path(settings[name]) if name in settings else None for name in _FARM_SETTINGS[2:5]
+        Path(settings[name]) if name in settings else None for name in _FARM_SETTINGS[2:]
     )
     endpoint = parse_engine(
         settings["remote"],

@@ -83,7 +83,6 @@ class WheelError(ArchsplitError):
     exit_code = 8
 
 
-# Records, because CI systems group findings by their code.
 class VerifyError(ArchsplitError):
     """Wheels differ from their plan and pins; the message lists every finding."""
 
@@ -92,7 +91,7 @@ class VerifyError(ArchsplitError):
     def __init__(
         self, message: str, *, findings: tuple[Finding, ...] = (), hint: str | None = None
     ) -> None:
-        # The findings stay records in `findings`; no caller has to parse the text.
+        # Records too, so that no caller parses the text: CI systems group findings by their code.
         super().__init__("\n  ".join([message, *map(str, findings)]), hint=hint)
         self.findings = findings
 
