@@ -69,7 +69,8 @@ _KINDS = {EntryKind.CUBIN, EntryKind.PTX}
 _MOST_PICKS, _FEWEST_PICKS, _SAMPLE_BYTES, _LARGEST_IMAGE = 96, 12, 80 << 20, 256 << 20
 """Most and fewest images of a sample, their decompressed bytes, and the largest image.
 
-It takes 0.2 to 0.7 CPU seconds; twice the bytes were no closer. A library that was made to fill memory claims larger images.
+It takes 0.2 to 0.7 CPU seconds; twice the bytes were no closer. A library that was made to fill
+memory claims larger images.
 """
 _SMALL_IMAGE, _PARAMETER = 128 << 10, zstd.CompressionParameter
 _SHARE_OF_LEVEL_3: dict[EntryKind | None, float] = {EntryKind.CUBIN: 0.87, EntryKind.PTX: 0.73}
