@@ -13,7 +13,7 @@ from archsplit.cache.remote import RemoteError, seal_reply
 from archsplit.cache.sealed import DamagedError, decode_result, encode_result, entry_action
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from urllib3 import BaseHTTPResponse
 
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 
 _INSTALL = "pip install 'archsplit[{extra}]'"
 _FOUND = 200
+_STORED = range(200, 300)
 _MISSING = 404
 _BLOBS_FOLDER = "cas"
 _MOST_INLINE = 4_000_000
 """Bytes in a result; gRPC's clients refuse messages above 4 MiB, and larger ones are a blob."""
 _MOST_RESULT = 16 << 20
 """Bytes of a result with what a server has added to it."""
-
-
-_SHORTEST = 0.01
-"""Seconds of a timeout that has passed; the caller holds the deadline."""
+_EXPIRED_SECONDS = 0.01
+"""Timeout after the deadline, which the caller holds: urllib3 takes no timeout of 0."""
 
 
 class HttpRemote:
@@ -54,7 +53,7 @@ class HttpRemote:
         with self._request("GET", path, seconds) as response:
             if response.status == _MISSING:
                 return None
-            _check(response.status, _FOUND)
+            _check_status(response.status, {_FOUND})
             # Entries are compressed: an encoding of the transfer could only hide their size.
             blob = bytes(response.read(most + 1, decode_content=False))
             _check_size(len(blob), most)
@@ -63,7 +62,7 @@ class HttpRemote:
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
         """Store bytes."""
         with self._request("PUT", path, seconds, blob) as response:
-            _check(response.status // 100, _FOUND // 100, shown=response.status)
+            _check_status(response.status, _STORED)
 
     @contextlib.contextmanager
     def _request(
@@ -88,9 +87,9 @@ class HttpRemote:
         response.release_conn()
 
 
-def _check(found: int, expected: int, *, shown: int | None = None) -> None:
-    if found != expected:
-        raise RemoteError(f"its reply has status {shown or found}")
+def _check_status(found: int, expected: Container[int]) -> None:
+    if found not in expected:
+        raise RemoteError(f"its reply has status {found}")
 
 
 def _check_size(size: int, most: int) -> None:
@@ -151,7 +150,7 @@ class ResultRemote:
         if content is not None:
             return seal_reply(content, digest)
         blob = self._files.get(_blob_path(digest), seconds=_left(until), most=min(size, most))
-        # Of an evicted blob, the entry is a miss.
+        # An entry whose blob was evicted is a miss.
         return None if blob is None else seal_reply(blob, digest)
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
@@ -166,8 +165,7 @@ class ResultRemote:
 
 
 def _left(until: float) -> float:
-    # urllib3 takes no timeout of 0.
-    return max(until - time.monotonic(), _SHORTEST)
+    return max(until - time.monotonic(), _EXPIRED_SECONDS)
 
 
 def _result_path(path: str) -> str:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from archsplit.cache.remote import Remote, Remotes
 
 _POLL_SECONDS = 0.1
-_DEAD = {"Z", "X"}
+_DEAD_STATES = {"Z", "X"}
 
 
 class Leases:
@@ -126,7 +126,7 @@ def _is_running(process: int) -> bool:
         return False
     except (OSError, IndexError):
         return True
-    return state not in _DEAD
+    return state not in _DEAD_STATES
 
 
 class CacheHit(NamedTuple):
@@ -137,13 +137,16 @@ class CacheHit(NamedTuple):
 
 
 class Cache:
-    """Results by their key components; no method raises for a store in trouble.
+    """Results by their key components; no method raises because a store fails.
 
     Args:
         settings: any mode but ``off``.
-        warn: called once for each trouble.
+        warn: called once with each warning.
 
     Attributes:
+        settings: the settings.
+        writable: False if nothing may be stored.
+        local: the store of this machine.
         digests: digests of files, cached in the store.
         leases: leases on results in the making.
         miss_log: earlier key components, which explain misses.
@@ -154,7 +157,7 @@ class Cache:
         self.settings = settings
         self.writable = settings.mode == "on"
         self._warned: set[str] = set()
-        self._report = warn
+        self._print_warning = warn
         self.local = LocalStore(
             settings.folder,
             warn=self._warn,
@@ -169,9 +172,9 @@ class Cache:
         self._remotes: Remotes | None = None
         self._lock = threading.Lock()
 
-    def find(self, parts: Sequence[KeyComponent]) -> CacheHit | None:
+    def find(self, components: Sequence[KeyComponent]) -> CacheHit | None:
         """Return the entry with exactly these key components, or None."""
-        key = compute_key(parts)
+        key = compute_key(components)
         for tier, blob in self._blobs(key):
             entry = self._decoded(key, blob, tier)
             if entry is not None:
@@ -185,9 +188,9 @@ class Cache:
     def store(self, entry: CacheEntry) -> bool:
         """Store an entry under its key; return False for one that is too cheap or too small."""
         size = sum(map(len, entry.files.values()))
-        cheap = entry.cpu_seconds < self.settings.min_seconds
+        is_cheap = entry.cpu_seconds < self.settings.min_seconds
         # A cheap result is made again sooner than it is read over a network.
-        if not self.writable or cheap or size < self.settings.min_size:
+        if not self.writable or is_cheap or size < self.settings.min_size:
             return False
         self._put(compute_key(entry.components), encode_entry(entry))
         return True
@@ -257,7 +260,7 @@ class Cache:
         return entry
 
     def _handle_damage(self, key: str, tier: str, why: str) -> None:
-        # Damage on this disk is mended by removal; a remote store is somebody else's.
+        # A damaged file here is deleted; only the owner of a remote store may do that there.
         if tier == LOCAL_TIER:
             self.local.drop_damaged(key, why)
         else:
@@ -294,4 +297,4 @@ class Cache:
         # A build of a thousand steps must not print a thousand lines.
         if text not in self._warned:
             self._warned.add(text)
-            self._report(text)
+            self._print_warning(text)

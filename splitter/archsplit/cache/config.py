@@ -176,20 +176,20 @@ def resolve_settings(environment: Mapping[str, str], *, mode: str | None = None)
 
     Args:
         mode: the value of ``--cache``, which goes before all others.
-        environment: ``ARCHSPLIT_CACHE`` and what begins so; ``XDG_CONFIG_HOME``,
-            ``XDG_CACHE_HOME`` and ``HOME`` say where things are.
+        environment: ``ARCHSPLIT_CACHE``, and the variables of the table; ``XDG_CONFIG_HOME``,
+            ``XDG_CACHE_HOME`` and ``HOME`` lead to the folders.
 
     Raises:
         UsageError: a text is not a valid value; the message has its place.
     """
-    path, filed = _read_file(environment)
+    path, file_texts = _read_file(environment)
     found: dict[str, object] = {"folder": Path(cache_dir(environment))}
     named: set[str] = set()
     for setting in SETTINGS_TABLE:
         texts = (
             (mode if setting.name == "mode" else None, "--cache"),
             (environment.get(setting.variable), setting.variable),
-            (filed.get(setting.name), f"{setting.name} in {path}"),
+            (file_texts.get(setting.name), f"{setting.name} in {path}"),
         )
         for text, where in texts:
             # "" is a value: it switches a setting of the file off.

@@ -39,17 +39,17 @@ class KeyComponent(NamedTuple):
     value: str
 
 
-def environment_parts(
+def environment_components(
     environment: Mapping[str, str], names: Iterable[str]
 ) -> tuple[KeyComponent, ...]:
     """Return variables as components; a missing one is like an empty one."""
     return tuple(KeyComponent(f"environment {name}", environment.get(name, "")) for name in names)
 
 
-def compute_key(parts: Iterable[KeyComponent]) -> str:
+def compute_key(components: Iterable[KeyComponent]) -> str:
     """Return the key as 64 hexadecimal digits; the order of the components counts."""
     # With lengths, no two lists of texts have the same bytes.
-    contents = (text.encode(errors="surrogateescape") for part in parts for text in part)
+    contents = (text.encode(errors="surrogateescape") for each in components for text in each)
     pieces = (b"%d:%b" % (len(content), content) for content in contents)
     return sha256_digest(KEY_SCHEMA.encode() + b"".join(pieces)).hex()
 
@@ -66,10 +66,10 @@ def key_differences(old: Sequence[KeyComponent], new: Sequence[KeyComponent]) ->
     return tuple(lines)
 
 
-def _by_name(parts: Iterable[KeyComponent]) -> dict[str, list[str]]:
+def _by_name(components: Iterable[KeyComponent]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for part in parts:
-        found.setdefault(part.name, []).append(part.value)
+    for name, value in components:
+        found.setdefault(name, []).append(value)
     return found
 
 
@@ -120,7 +120,7 @@ class CacheEntry(NamedTuple):
 
 
 def encode_entry(entry: CacheEntry) -> bytes:
-    """Return an entry as a blob."""
+    """Return an entry as a sealed blob."""
     # Sorted, so that the same result has the same bytes everywhere.
     names = sorted(entry.files)
     described = {
@@ -145,10 +145,10 @@ def decode_entry(blob: bytes) -> CacheEntry:
     try:
         fields, spans = _description(content)
         files = {name: content[start:end] for name, (start, end) in spans.items()}
-        parts = tuple(KeyComponent(*part) for part in fields.pop("parts"))
+        components = tuple(KeyComponent(*pair) for pair in fields.pop("parts"))
         # Entries of older versions have more fields.
         known = {name: fields[name] for name in CacheEntry._fields[2:]}
-        return CacheEntry(components=parts, files=files, **known)
+        return CacheEntry(components=components, files=files, **known)
     except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
         raise DamagedError(f"its description is invalid: {error}") from None
 
@@ -181,6 +181,7 @@ def _description(content: bytes) -> tuple[dict[str, Any], dict[str, tuple[int, i
 
 
 _MOST_ROWS = 16
+"""Rows of a manifest; each lookup compares all of them."""
 
 
 class ManifestRow(NamedTuple):
@@ -211,10 +212,10 @@ class ManifestRow(NamedTuple):
 
 
 def encode_manifest(rows: Sequence[ManifestRow], *, request: str) -> bytes:
-    """Return a manifest as a blob; only the first rows are kept."""
+    """Return a manifest as a sealed blob; only the first rows are kept."""
     # Rows differ in few texts: each is written once, and a row has their numbers.
     numbers: dict[str, int] = {}
-    # The newest rows are first, and a lookup compares each of them.
+    # The newest rows are first.
     described = [
         [[numbers.setdefault(text, len(numbers)) for text in texts] for texts in _flat(row)]
         for row in rows[:_MOST_ROWS]

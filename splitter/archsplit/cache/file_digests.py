@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_MOST = 20_000
+_MOST_ROWS = 20_000
 
 
 class FileDigests:
@@ -30,7 +30,7 @@ class FileDigests:
 
     Attributes:
         folder: folder of this machine's digests; None to cache nothing.
-        began: nanoseconds since 1970; every returned digest was read after this time.
+        began: nanoseconds since 1970; no file was compared with its digest before this time.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -97,7 +97,7 @@ def read_rows(path: Path | str) -> dict[str, Any]:
     return rows if isinstance(rows, dict) else {}
 
 
-def add_rows(path: Path | str, rows: Mapping[str, object], *, most: int = _MOST) -> None:
+def add_rows(path: Path | str, rows: Mapping[str, object], *, most: int = _MOST_ROWS) -> None:
     """Add rows to a file; keep the newest ones, and ignore a failed write."""
     # Another process may have stored rows since they were read.
     merged = {**read_rows(path), **rows}

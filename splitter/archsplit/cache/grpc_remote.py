@@ -81,11 +81,11 @@ class GrpcRemote:
             files = [file for file in result.output_files if file.path == OUTPUT_NAME]
             if not files:
                 return None
-            # Of an entry that came by HTTP, a server has the bytes in the result.
+            # The result of an entry that came by HTTP contains the bytes.
             found = files[0].contents or self._read(files[0], until, most)
             return seal_reply(found, files[0].digest.hash)
         except grpc.RpcError as error:
-            # Of a result whose blob was evicted, too.
+            # Neither is there a result whose blob was evicted.
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 return None
             raise _short_error(error) from None

@@ -47,7 +47,9 @@ _REFUSED_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS}
 _EVICTION_TARGET = 0.9
 """Share of the maximum that eviction leaves, so that the next eviction isn't due soon."""
 _EVICTION_INTERVAL = 300.0
+"""Seconds after which the next process that stores something evicts."""
 _EVICTION_SHARE = 0.05
+"""Share of the maximum from which a process that stored so much evicts at once."""
 _ABANDONED_SECONDS = 3600.0
 """Age in seconds from which a lease counts as abandoned."""
 _EVICTION_STAMP = "last-eviction"
@@ -60,8 +62,6 @@ _OTHER_FOLDERS = (
     "statistics",
     "circuit-breaker",
 )
-
-
 RESULTS_FOLDER = "ac"
 """Folder of entries and manifests."""
 
@@ -73,8 +73,8 @@ class LocalStore:
         folder: made by the first write.
         warn: called with the message of each problem.
         writable: False for a store that must not be changed.
-        is_chosen: False if no setting names this folder; then the user may lack the right
-            to write there.
+        is_chosen: False if no setting names this folder; then an error of permissions
+            needs no warning.
 
     Attributes:
         written: bytes stored by this process.
@@ -164,7 +164,7 @@ class LocalStore:
                     yield name
 
     def _warn_of_error(self, action: str, error: OSError) -> None:
-        # What can't be read can't be written either, which is no more news.
+        # A folder that can't be read can't be written either: one warning is enough.
         if not self._has_warned:
             self._has_warned = True
             self.warn(f"{self.folder} can't be {action}: {error.strerror}; compiling without it")
@@ -203,7 +203,7 @@ def verify_store(store: LocalStore) -> StoreCheck:
 
 
 def _stored_bytes(store: LocalStore, key: str) -> bytes:
-    """Return the bytes of a file; none, as of a damaged one, where it can't be read."""
+    """Return the bytes of a file; none if it can't be read, so that it counts as damaged."""
     try:
         return read_stored_file(store.path(key))[0]
     except OSError:
@@ -402,7 +402,7 @@ def _files_below(folder: Path) -> Iterator[_File]:
                 if item.is_dir(follow_symlinks=False):
                     yield from _files_below(folder / item.name)
                 elif folder.name == "lease" and time.time() - status.st_mtime > _ABANDONED_SECONDS:
-                    os.unlink(item.path)  # noqa: PTH108 - see `_evict_files`
+                    os.unlink(item.path)  # noqa: PTH108 - see `_remove_first`
                 else:
                     yield _File(status.st_mtime, item.path, status.st_size)
 
@@ -418,17 +418,17 @@ def clear_store(folder: Path) -> EvictionResult:
     return result
 
 
-_FOLDER = "wheels"
+_DOWNLOADS_FOLDER = "wheels"
 
 
 def downloads_folder(cache: Path) -> Path:
     """Return the folder of the wheels in a cache; it may not exist."""
-    return cache / _FOLDER
+    return cache / _DOWNLOADS_FOLDER
 
 
 def mark_download(path: Path) -> None:
-    """Note that a wheel is in use now."""
-    # A folder of another user serves its wheels too; its owner trims it.
+    """Set the time of a wheel's last use to now."""
+    # The wheels in another user's folder are used, too; only its owner trims it.
     with contextlib.suppress(OSError):
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
     from archsplit.cache.sealed import Buffer
 
-_AT_ONCE = 4
+_UPLOAD_THREADS = 4
 _MOST_BYTES = 256 << 20
 """Most bytes in the queue: a build faster than its remote store must not fill memory."""
-_SLOW = 0.5
+_SLOW_SECONDS = 0.5
 """Seconds of an average miss from which a store counts as slow."""
-_SHORTEST = 0.1
+_LEAST_UPLOAD_SECONDS = 0.1
 """Least seconds for an upload; the process may end earlier."""
 BREAKER_SECONDS = 300.0
-"""Seconds for which a store in trouble is not used."""
+"""Seconds for which a store that failed is not used."""
 BREAKER_FOLDER = "circuit-breaker"
 
 
@@ -116,7 +116,7 @@ class Uploads:
                 return False
             self._bytes += size
             self._pending[name] = self._pending.get(name, 0) + 1
-            if self._threads < _AT_ONCE:
+            if self._threads < _UPLOAD_THREADS:
                 self._threads += 1
                 threading.Thread(target=self._work, daemon=True).start()
         self._jobs.put((name, size, work))
@@ -203,8 +203,8 @@ class Remotes:
         remotes: stores with names without credentials, in the order of lookups.
         seconds: most seconds that all stores together may delay this process.
         writable: False to upload nothing.
-        breaker: stores that were in trouble a moment ago.
-        warn: called with each trouble.
+        breaker: the stores that failed a moment ago.
+        warn: called with each warning.
     """
 
     def __init__(
@@ -221,9 +221,9 @@ class Remotes:
         self._writable = writable
         self._breaker = breaker
         self._warn = warn
-        self._answers: dict[str, list[float]] = {}
+        self._miss_seconds: dict[str, list[float]] = {}
         self._lock = threading.Lock()
-        self._uploads = Uploads(self._not_stored)
+        self._uploads = Uploads(self._stop_uploads)
         for name, _ in remotes:
             age = breaker.open_seconds(name)
             if age is not None:
@@ -257,25 +257,25 @@ class Remotes:
         """Wait for the uploads within the time left."""
         for name in self._uploads.wait(self._budget.remaining):
             self._breaker.trip(name)
-            self._answers.pop(name, None)
+            self._miss_seconds.pop(name, None)
             self._uploads.abandon(name)
             self._warn(f"not all results were stored in {name} in time")
         for name, _ in self._remotes:
-            if seconds := self._answers.get(name):
-                slow = sum(seconds) / len(seconds) > _SLOW
+            if seconds := self._miss_seconds.get(name):
+                slow = sum(seconds) / len(seconds) > _SLOW_SECONDS
                 (self._breaker.trip if slow else self._breaker.reset)(name)
 
     def _remove(self, name: str, why: str) -> bool:
         with self._lock:
             removed = [each for each in self._remotes if each[0] == name]
             self._remotes = [each for each in self._remotes if each[0] != name]
-        # Two threads may find the same trouble at once; only the first one reports it.
+        # Two threads may see the same failure at once; only the first one reports it.
         if removed:
             self._uploads.abandon(name)
             self._warn(f"{name} is not used: {why}")
         return bool(removed)
 
-    def _not_stored(self, name: str, error: Exception) -> None:
+    def _stop_uploads(self, name: str, error: Exception) -> None:
         # A store that is full or read-only can still have hits.
         if self._uploads.abandon(name):
             self._warn(f"nothing more is stored in {name}: {_reason(error)}")
@@ -284,7 +284,7 @@ class Remotes:
         if self._budget.remaining <= 0:
             self.disable(name, "the time budget for remote stores is used up")
             return None
-        # Libraries restart their timeouts with each packet: the whole lookup needs its own.
+        # Libraries restart their timeouts with each packet: the whole lookup needs one of its own.
         lookup = _start_lookup(partial(remote.get, path, seconds=self._budget.remaining))
         self._budget.start_waiting()
         began = time.monotonic()
@@ -297,14 +297,14 @@ class Remotes:
         else:
             # A hit has most likely saved more time than it took: only misses count as slow.
             waited = time.monotonic() - began if answer is None else 0.0
-            self._answers.setdefault(name, []).append(waited)
+            self._miss_seconds.setdefault(name, []).append(waited)
             return answer
         finally:
             self._budget.stop_waiting()
         return None
 
     def _upload(self, remote: Remote, path: str, blob: bytes) -> None:
-        remote.put(path, blob, seconds=max(self._budget.remaining, _SHORTEST))
+        remote.put(path, blob, seconds=max(self._budget.remaining, _LEAST_UPLOAD_SECONDS))
 
 
 def _start_lookup(work: Callable[[], bytes | None]) -> futures.Future[bytes | None]:
@@ -329,7 +329,7 @@ def _reason(error: Exception) -> str:
 
 
 class CircuitBreaker:
-    """Circuit breaker for all processes of a machine: a file for each store in trouble.
+    """Circuit breaker for all processes of a machine: a file for each store that failed.
 
     Args:
         folder: the folder of the local store.
@@ -339,7 +339,7 @@ class CircuitBreaker:
         self._folder = folder / BREAKER_FOLDER
 
     def open_seconds(self, name: str) -> float | None:
-        """Return the seconds since the breaker opened, or None where it is closed.
+        """Return the seconds since the breaker opened, or None if it is closed.
 
         After a while only one process tries the store (half-open): for the others it stays open.
         """

@@ -100,7 +100,8 @@ def _count(
     return LookupCount(str(step), str(target), str(tier), number, float(seconds))
 
 
-_MOST = 8
+_MOST_RESULTS = 8
+"""Results of one source whose components are kept."""
 _COMPONENTS_FOLDER, _REASONS_FOLDER = "components", "miss-reasons"
 
 ComponentDigests = tuple[tuple[str, str], ...]
@@ -123,12 +124,12 @@ class MissLog:
             return tuple(tuple((str(name), str(value)) for name, value in row) for row in rows)
         return ()
 
-    def add_components(self, subject: str, parts: tuple[KeyComponent, ...]) -> None:
+    def add_components(self, subject: str, components: tuple[KeyComponent, ...]) -> None:
         """Add the components of a result."""
-        here = tuple((part.name, part.value) for part in parts)
+        newest = tuple((name, value) for name, value in components)
         # The same components once, at the front.
-        others = [row for row in self.previous_components(subject) if row != here]
-        self._write(_COMPONENTS_FOLDER, subject, [here, *others[: _MOST - 1]])
+        others = [row for row in self.previous_components(subject) if row != newest]
+        self._write(_COMPONENTS_FOLDER, subject, [newest, *others[: _MOST_RESULTS - 1]])
 
     def write_reasons(self, subject: str, lines: tuple[tuple[str, str], ...]) -> None:
         """Write the miss reasons of a subject: pairs of a target, or "", and a line."""

@@ -58,7 +58,7 @@ def mark_used(path: Path | str, last_used: float | None = None) -> None:
         if time.time() - before > TOUCH_SECONDS:
             os.utime(path)
     except OSError:
-        # Another user's store, or a read-only one: eviction is its owner's.
+        # Another user's store, or a read-only one: only its owner evicts.
         return
 
 

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.cache.entry import KeyComponent, compute_key, environment_parts
+from archsplit.cache.entry import KeyComponent, compute_key, environment_components
 from archsplit.compiler.machine_facts import variable_components
 from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap, map_options
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, OUTPUT_NAMES, TARGET_NAMES
@@ -373,7 +373,7 @@ def compile_request(
             *driver,
             *folder_parts,
             *variable_components(environment, epoch=False, driver=True),
-            *environment_parts(environment, shell_variables([*words, str(cwd)])),
+            *environment_components(environment, shell_variables([*words, str(cwd)])),
             # The options that are given, without the names.
             KeyComponent("named", " ".join(sorted(named))),
             *repeated,

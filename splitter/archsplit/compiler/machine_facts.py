@@ -18,7 +18,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.cache.entry import KeyComponent, compute_key, environment_parts
+from archsplit.cache.entry import KeyComponent, compute_key, environment_components
 from archsplit.cache.file_digests import add_rows, read_rows
 from archsplit.cache.usage import (
     MODE,
@@ -157,7 +157,7 @@ class ReplyCache:
 
 def variable_components(env: Mapping[str, str], **selection: bool) -> tuple[KeyComponent, ...]:
     """Return the variables of `hashed_variables`, as components of a key."""
-    return environment_parts(env, hashed_variables(env, **selection))
+    return environment_components(env, hashed_variables(env, **selection))
 
 
 def _folder_identity(path: str) -> str:

@@ -50,11 +50,11 @@ class ActionResults:
     def restore(self, step: Step) -> CompletedProcess | None:
         """See `ResultCache.restore`."""
         spec = action_spec(step, self._paths, self._tools(step))
-        parts = tuple(self._components(spec))
-        found = self._cache.find(parts)
+        components = tuple(self._components(spec))
+        found = self._cache.find(components)
         names = {str(name): path for name, path in spec.outputs.items()}
         if found is None or found.entry.files.keys() != names.keys():
-            self._missed[step.name] = spec, parts
+            self._missed[step.name] = spec, components
             return None
         for name, path in names.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,11 +66,11 @@ class ActionResults:
 
     def store(self, step: Step, done: CompletedProcess) -> None:
         """See `ResultCache.store`."""
-        spec, parts = self._missed.pop(step.name)
+        spec, components = self._missed.pop(step.name)
         # An output that is gone again must not fail the build.
         with contextlib.suppress(OSError):
             entry = CacheEntry(
-                components=parts,
+                components=components,
                 files={str(name): path.read_bytes() for name, path in spec.outputs.items()},
                 stdout=done.stdout,
                 stderr=done.stderr,
