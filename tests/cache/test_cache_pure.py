@@ -23,7 +23,7 @@ from archsplit.cache.entry import (
     file_spans,
     key_differences,
 )
-from archsplit.cache.sealed import (
+from archsplit.cache.sealed_blob import (
     DamagedError,
     decode_result,
     decompressed_limit,
@@ -305,7 +305,7 @@ def test_small_blob_of_gigabytes_is_refused_before_they_are_in_memory(packed: st
         import re, sys, time
         from isal import isal_zlib
         from archsplit.formats.zstd import zstd
-        from archsplit.cache.sealed import DamagedError, encode_result, unseal
+        from archsplit.cache.sealed_blob import DamagedError, encode_result, unseal
         if len(sys.argv) == 1:
             SIZE = 1 << 30
             WITHOUT_SIZE = {{zstd.CompressionParameter.content_size_flag: 0}}

@@ -23,7 +23,7 @@ from archsplit.cache.entry import (
     encode_entry,
 )
 from archsplit.cache.local import LocalStore, import_store, mark_download, trim_downloads
-from archsplit.cache.sealed import seal
+from archsplit.cache.sealed_blob import seal
 from archsplit.cache.stats import MissLog
 from archsplit.cli.main import main
 from full_disk import needs_mounts, run_on_full_disk

@@ -13,7 +13,7 @@ import pytest
 
 from archsplit.cache.entry import CacheEntry, KeyComponent, encode_entry
 from archsplit.cache.remote import RemoteError
-from archsplit.cache.sealed import OUTPUT_NAME, encode_result
+from archsplit.cache.sealed_blob import OUTPUT_NAME, encode_result
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from archsplit.cache.local import (
     store_size,
     verify_store,
 )
-from archsplit.cache.sealed import encode_result
+from archsplit.cache.sealed_blob import encode_result
 from archsplit.cache.stats import CacheStats, MissLog, read_counts
 from archsplit.cache.usage import TOO_NEW_NS
 from archsplit.system.fs import atomic_replace

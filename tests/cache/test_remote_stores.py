@@ -18,7 +18,7 @@ from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings, resolve_settings
 from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestRow, compute_key, encode_entry
 from archsplit.cache.remote import RemoteError, TimeBudget
-from archsplit.cache.sealed import encode_result, entry_action
+from archsplit.cache.sealed_blob import encode_result, entry_action
 from archsplit.errors import UsageError
 from archsplit.formats.reapi_messages import encode_message, new_message
 from cache_server import serving

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.cache.file_digests import FileDigests
-from archsplit.cache.sealed import seal, sealed_digest
+from archsplit.cache.sealed_blob import seal, sealed_digest
 from archsplit.cache.usage import stat_text
 from archsplit.cli import nvcc as cli_nvcc
 from archsplit.compiler.direct_hit import (
@@ -53,7 +53,7 @@ ALLOWED = {
     *("atexit", "gc"),  # no files: parts of the interpreter
     *("_sha256", "_sha2", "zlib", "__future__"),  # the rest is imported by Python's start
     *("archsplit", "archsplit.cache", "archsplit.cli", "archsplit.compiler", "archsplit.nvcc"),
-    *("archsplit.system", "archsplit.cache.usage", "archsplit.cache.sealed"),
+    *("archsplit.system", "archsplit.cache.usage", "archsplit.cache.sealed_blob"),
     *("archsplit.cli.nvcc", "archsplit.compiler.direct_hit", "archsplit.nvcc.driver_search"),
     "archsplit.nvcc.variables",
     *("archsplit.system.env", "archsplit.system.mounts", "archsplit.system.outputs"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from wrapper_project import KNOWN, Project, settle
 
-from archsplit.cache.sealed import seal, sealed_digest
+from archsplit.cache.sealed_blob import seal, sealed_digest
 from archsplit.cache.usage import stat_text
 from archsplit.compiler.direct_hit import SECTIONS, read_record, restore_hit, write_record
 from archsplit.compiler.machine_facts import PROGRAM_GROUP, ReplyCache

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from wrapper_project import KNOWN, Project, settle
 
-from archsplit.cache.sealed import seal, sealed_digest
+from archsplit.cache.sealed_blob import seal, sealed_digest
 from archsplit.compiler.direct_hit import (
     SECTIONS,
     invocation_keys,

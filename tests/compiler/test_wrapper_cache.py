@@ -27,7 +27,7 @@ from archives import extract_tar
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
 from archsplit.cache.entry import decode_entry, encode_entry
-from archsplit.cache.sealed import DamagedError
+from archsplit.cache.sealed_blob import DamagedError
 from archsplit.compiler.keys import line_info_flag, step_key
 from archsplit.compiler.wrapper_cache import WrapperCache
 from cache_server import serving

@@ -25,7 +25,7 @@ from archsplit.cache.file_digests import FileDigests
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
 from archsplit.remote.action import OTHER_TOOLS_STATUS, PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
-from archsplit.remote.connect import CheckRow, run_checks
+from archsplit.remote.connection import CheckRow, run_checks
 from archsplit.remote.dask_worker import DaskAction, DaskResult, run_action, select_files
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.pool import LocalPool

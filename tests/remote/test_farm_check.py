@@ -10,7 +10,7 @@ import pytest
 from archsplit.cli.main import main
 from archsplit.errors import EngineRefusedError
 from archsplit.remote.action import PathMap, action_spec, probe_step
-from archsplit.remote.connect import CheckRow, run_checks
+from archsplit.remote.connection import CheckRow, run_checks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,7 +22,7 @@ from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
 from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key, encode_entry
 from archsplit.cache.remote import RemoteError
-from archsplit.cache.sealed import entry_action
+from archsplit.cache.sealed_blob import entry_action
 from archsplit.formats.reapi_messages import decode_message
 
 if TYPE_CHECKING:

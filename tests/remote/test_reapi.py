@@ -39,7 +39,7 @@ from archsplit.errors import (
 from archsplit.recipe.load import load_recipe
 from archsplit.release.context import Effects
 from archsplit.remote.action import PathMap, ToolFile
-from archsplit.remote.connect import CheckRow, run_checks
+from archsplit.remote.connection import CheckRow, run_checks
 from archsplit.remote.endpoint import EngineChoice, parse_endpoint
 from archsplit.system.terminal import SilentProgress
 

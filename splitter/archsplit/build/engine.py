@@ -20,7 +20,7 @@ from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.toolkit import choose_toolkit, find_host_tools
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
-from archsplit.remote.connect import missing_library_error, open_executor
+from archsplit.remote.connection import missing_library_error, open_executor
 from archsplit.remote.endpoint import DaskEndpoint
 from archsplit.remote.farm_executor import ExecutorSettings
 from archsplit.scheduler.graph import Graph, group_steps, guess_size

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from archsplit.cache.local import MAX_ENTRY_BYTES, RESULTS_FOLDER
 from archsplit.cache.remote import RemoteError, seal_reply
-from archsplit.cache.sealed import DamagedError, decode_result, encode_result, entry_action
+from archsplit.cache.sealed_blob import DamagedError, decode_result, encode_result, entry_action
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator

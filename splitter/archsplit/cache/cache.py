@@ -27,7 +27,7 @@ from archsplit.cache.entry import (
 )
 from archsplit.cache.file_digests import FileDigests
 from archsplit.cache.local import LocalStore, evict, is_eviction_due
-from archsplit.cache.sealed import DamagedError
+from archsplit.cache.sealed_blob import DamagedError
 from archsplit.cache.stats import LOCAL_TIER, MISS_TIER, CacheStats, MissLog
 from archsplit.system.outputs import read_stored_file, store_file
 

@@ -15,7 +15,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from archsplit.cache.sealed import DamagedError, seal, sha256_digest, unseal
+from archsplit.cache.sealed_blob import DamagedError, seal, sha256_digest, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

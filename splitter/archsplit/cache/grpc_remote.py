@@ -23,7 +23,7 @@ import grpc
 
 from archsplit.cache.local import MAX_ENTRY_BYTES
 from archsplit.cache.remote import RemoteError, seal_reply
-from archsplit.cache.sealed import OUTPUT_NAME, decode_result, entry_action
+from archsplit.cache.sealed_blob import OUTPUT_NAME, decode_result, entry_action
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
 
 if TYPE_CHECKING:

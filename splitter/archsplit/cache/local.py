@@ -22,7 +22,7 @@ import time
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import compute_key, decode_entry, decode_manifest
-from archsplit.cache.sealed import DamagedError, is_sealed
+from archsplit.cache.sealed_blob import DamagedError, is_sealed
 from archsplit.cache.usage import mark_used
 from archsplit.errors import InputError, OutputError
 from archsplit.system.file_lock import try_lock

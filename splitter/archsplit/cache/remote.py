@@ -22,13 +22,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from archsplit.cache.local import RESULTS_FOLDER
-from archsplit.cache.sealed import encode_result, sealed_digest
+from archsplit.cache.sealed_blob import encode_result, sealed_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from archsplit.cache.sealed import Buffer
+    from archsplit.cache.sealed_blob import Buffer
 
 _UPLOAD_THREADS = 4
 _MOST_BYTES = 256 << 20

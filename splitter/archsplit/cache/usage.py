@@ -10,7 +10,7 @@ import os
 import stat
 import time
 
-from archsplit.cache.sealed import sha256_digest
+from archsplit.cache.sealed_blob import sha256_digest
 from archsplit.system.mounts import device_identity
 
 TYPE_CHECKING = False

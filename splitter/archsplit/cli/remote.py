@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from archsplit.remote.connect import CheckRow
+    from archsplit.remote.connection import CheckRow
 
 REMOTE_SCHEMA = 1
 
@@ -60,7 +60,7 @@ scheduler URL  the scheduler: tls://host:port
 def run_check(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and print a row for each part."""
     from archsplit.build.engine import build_tools, open_checks
-    from archsplit.remote.connect import run_checks
+    from archsplit.remote.connection import run_checks
 
     endpoint = options.remote_endpoint(arguments, os.environ)
     with options.effects(console, quiet=True) as effects:
@@ -92,7 +92,7 @@ def _as_json(address: str, rows: list[CheckRow]) -> str:
 
 def run_worker(arguments: argparse.Namespace, console: Console) -> int:
     """Serve the scheduler until it ends, or until Ctrl-C."""
-    from archsplit.remote.connect import missing_library_error
+    from archsplit.remote.connection import missing_library_error
     from archsplit.remote.endpoint import parse_dask_endpoint
 
     endpoint = parse_dask_endpoint(

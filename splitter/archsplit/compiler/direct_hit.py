@@ -38,7 +38,7 @@ from __future__ import annotations
 import os
 import time
 
-from archsplit.cache.sealed import DamagedError, seal, sealed_digest, sha256_digest, unseal
+from archsplit.cache.sealed_blob import DamagedError, seal, sealed_digest, sha256_digest, unseal
 from archsplit.cache.usage import (
     MODE,
     append_counts,

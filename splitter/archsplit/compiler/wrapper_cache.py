@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from archsplit import __version__
 from archsplit.cache.config import config_file
 from archsplit.cache.entry import file_spans
-from archsplit.cache.sealed import DamagedError, sealed_digest
+from archsplit.cache.sealed_blob import DamagedError, sealed_digest
 from archsplit.cache.stats import LOCAL_TIER
 from archsplit.cache.usage import reliable_stat
 from archsplit.compiler.cache_session import CacheSession

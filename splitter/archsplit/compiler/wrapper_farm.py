@@ -36,7 +36,7 @@ from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.nvcc.variables import hashed_variables
 from archsplit.remote.action import WORK_FOLDER, PathMap, ToolFile
-from archsplit.remote.connect import open_executor
+from archsplit.remote.connection import open_executor
 from archsplit.remote.farm_executor import ExecutorSettings
 from archsplit.scheduler.executor import LocalExecutor
 from archsplit.scheduler.graph import Graph

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import grpc
 
 from archsplit.cache.grpc_remote import REAPI, write_requests
-from archsplit.cache.sealed import decompressed_limit
+from archsplit.cache.sealed_blob import decompressed_limit
 from archsplit.errors import EngineRefusedError, EngineUnavailableError, InputError
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
 from archsplit.formats.zstd import zstd
