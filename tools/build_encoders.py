@@ -8,17 +8,16 @@ bytes instead. As for the loader, this needs the extra ``loader``.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from build_loader import GLIBC, zig_program
+from build_loader import GLIBC, zig_environment, zig_program
 
 from archsplit.devicecode.encoders import ENCODER_DIGESTS, ENCODER_LIBRARY, compiled_encoders
 from archsplit.errors import ArchsplitError
 from archsplit.release.loader import ZIG
-from archsplit.system.fs import output_errors, temporary_dir
+from archsplit.system.fs import output_errors, sha256, temporary_dir
 from archsplit.system.process import Command, SubprocessRunner, run_checked
 
 if TYPE_CHECKING:
@@ -55,12 +54,11 @@ def build_encoders(folder: Path) -> None:
 
 def _compile(private: Path, machine: str) -> None:
     argv = (str(zig_program()), "cc", "-target", f"{machine}-linux-gnu.{GLIBC}", *_OPTIONS)
-    cache = {"ZIG_GLOBAL_CACHE_DIR": str(private / "zig"), "ZIG_LOCAL_CACHE_DIR": str(private)}
     command = Command(
         # A relative path, so that no path of this machine gets into the library.
         argv=(*argv, f"-Wl,-soname,{ENCODER_LIBRARY}", SOURCE, "-o", ENCODER_LIBRARY),
         cwd=private,
-        env={"HOME": str(private), **cache},
+        env=zig_environment(private),
         timeout=600,
     )
     run_checked(SubprocessRunner(), command, what="compiling the LZ4 encoders")
@@ -69,11 +67,7 @@ def _compile(private: Path, machine: str) -> None:
 def _digests(folder: Path) -> str:
     names = (*sorted(f"{machine}/{ENCODER_LIBRARY}" for machine in MACHINES), SOURCE)
     head = f"# ziglang {ZIG}: zig cc -target MACHINE-linux-gnu.{GLIBC} {' '.join(_OPTIONS)}\n"
-    return head + "".join(f"{_digest(folder / name)}  {name}\n" for name in names)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return head + "".join(f"{sha256(folder / name)}  {name}\n" for name in names)
 
 
 def stale_encoders() -> bool:

@@ -10,7 +10,6 @@ compared with the public header.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib.util
 import sys
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import LOADER_LIBRARY
 from archsplit.release.loader import DIGESTS, STUB_LIBRARY, ZIG, prebuilt, read_digests
-from archsplit.system.fs import output_errors, temporary_dir
+from archsplit.system.fs import output_errors, sha256, temporary_dir
 from archsplit.system.process import Command, SubprocessRunner, run_checked
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ def run_loader_build(arguments: Sequence[str] | None = None) -> int:
 
 def _differing(folder: Path) -> list[str]:
     """Compile all libraries again, and return the names of those with other bytes."""
-    # Next to nothing of the sources is there, so only the compiled files are compared.
+    # The new folder has no sources beside it, so only the compiled files are compared.
     with temporary_dir() as private:
         again = private / folder.name
         again.mkdir()
@@ -164,9 +163,7 @@ def _digests(folder: Path, sources: Iterable[str] = SOURCES) -> dict[str, str]:
     }
     for part in sources:
         files |= {f"../{part}/{path.name}": path for path in _sources(folder.parent / part)}
-    return {
-        name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in sorted(files.items())
-    }
+    return {name: sha256(path) for name, path in sorted(files.items())}
 
 
 def _build(library: Path, part: str, runner: Runner, machine: ElfMachine, private: Path) -> Path:
@@ -237,13 +234,15 @@ def _command(machine: ElfMachine, sources: tuple[str, ...], library: str, privat
             library,
         ),
         cwd=private,
-        env={
-            "HOME": str(private),
-            "ZIG_GLOBAL_CACHE_DIR": str(private / "zig"),
-            "ZIG_LOCAL_CACHE_DIR": str(private / "zig"),
-        },
+        env=zig_environment(private),
         timeout=600,
     )
+
+
+def zig_environment(folder: Path) -> dict[str, str]:
+    """Return an environment in which zig writes below a folder only."""
+    caches = ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
+    return {"HOME": str(folder), **dict.fromkeys(caches, str(folder / "zig"))}
 
 
 def zig_program() -> Path:
@@ -287,7 +286,9 @@ def _check_result(
         ("exports", " ".join(sorted(found.exports)), " ".join(sorted(declared))),
     )
     faults = [
-        f"{what}: found {is_}, expected {should}" for what, is_, should in facts if is_ != should
+        f"{what}: found {value}, expected {expected}"
+        for what, value, expected in facts
+        if value != expected
     ]
     if faults:
         raise ToolFailedError("\n".join(("the compiled plugin loader is wrong:", *faults)))

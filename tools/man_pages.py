@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from written_files import ROOT, write_or_check
 
 from archsplit.cli.main import exit_codes, whole_parser
 from archsplit.cli.nvcc import OPTIONS_VARIABLE
@@ -18,7 +19,7 @@ from archsplit.cli.verbs import VERB_GROUPS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-FOLDER = Path(__file__).parents[1] / "docs" / "man"
+FOLDER = ROOT / "docs" / "man"
 
 
 def archsplit_page() -> str:
@@ -140,19 +141,9 @@ PAGES = {"archsplit.1": archsplit_page, "archsplit-nvcc.1": nvcc_page}
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or check them; returns the exit status."""
-    stale = 0
-    for name, page in PAGES.items():
-        path = FOLDER / name
-        # The house tests run this, so the pages can't fall behind the command line.
-        if arguments == ["--check"]:
-            if not path.is_file() or path.read_text(encoding="utf-8") != page():
-                sys.stderr.write(f"{path} is out of date; run: python tools/man_pages.py\n")
-                stale = 1
-        else:
-            FOLDER.mkdir(exist_ok=True)
-            path.write_text(page(), encoding="utf-8")
-    return stale
+    """Write the pages, or check them; return the exit code."""
+    pages = {FOLDER / name: page() for name, page in PAGES.items()}
+    return write_or_check(pages, arguments, source="the command line", tool="man_pages.py")
 
 
 if __name__ == "__main__":

@@ -125,11 +125,11 @@ def main() -> None:
     trees: SimpleQueue[Path] = SimpleQueue()
     for tree in copies:
         trees.put(tree)
-    clock = random.Random(options.seed)
+    chance = random.Random(options.seed)
     if options.survivors:
         found = survivors(ROOT, packages, options.survivors.read_text())
     else:
-        found = list(mutants(ROOT, packages, clock, options.count))
+        found = list(mutants(ROOT, packages, chance, options.count))
     judge = Judge(clean=clean, seconds=options.seconds, end=end)
     # Before the machine is full: what they share is compiled.
     with ThreadPoolExecutor() as pool:
@@ -234,18 +234,18 @@ def make_mutant(tree: Path, path: Path, line: int, old: str, new: str) -> Mutant
 
 
 def mutants(
-    tree: Path, packages: Sequence[str], clock: random.Random, count: int
+    tree: Path, packages: Sequence[str], chance: random.Random, count: int
 ) -> Iterator[Mutant]:
     """Yield a sample of mutants."""
     found: dict[tuple[Path, int, int], list[Edit]] = {}
     for place, edit in (*python_edits(tree, packages), *c_edits(tree, packages)):
         found.setdefault(place, []).append(edit)
     places = sorted(found)
-    clock.shuffle(places)
+    chance.shuffle(places)
     for place in places:
         path, line, _ = place
         old = path.read_text()
-        new = clock.choice(found[place])(old)
+        new = chance.choice(found[place])(old)
         is_silent_change = path.suffix == ".py" and new is not None and meaning(old) == meaning(new)
         if new is None or is_silent_change:
             continue
@@ -396,8 +396,9 @@ class Judge:
         clean: a tree without a mutant.
         seconds: of tests for each mutant.
         end: of all tests, by the monotonic clock.
+        lock: guards ``locks``.
         locks: one for each file of tests.
-        known: the tests of each file that fail without a mutant.
+        failing: the tests of each file that fail without a mutant.
         sound: the tests that pass without a mutant.
     """
 
@@ -406,7 +407,7 @@ class Judge:
     end: float
     lock: threading.Lock = field(default_factory=threading.Lock)
     locks: dict[str, threading.Lock] = field(default_factory=dict)
-    known: dict[str, frozenset[str]] = field(default_factory=dict)
+    failing: dict[str, frozenset[str]] = field(default_factory=dict)
     sound: set[str] = field(default_factory=set)
 
     def outcome(self, tree: Path, mutant: Mutant) -> tuple[str, str]:
@@ -435,7 +436,7 @@ class Judge:
         tests = list(tests)
         end = min(time.monotonic() + self.seconds, self.end)
         while (left := end - time.monotonic()) > 0:
-            broken = {name for file in tests for name in self.known.get(file, ())}
+            broken = {name for file in tests for name in self.failing.get(file, ())}
             leave_out = [word for name in sorted(broken) for word in ("--deselect", name)]
             whole = [file for file in tests if file not in broken]
             code, output = run_tests(tree, whole, left, "-x", *leave_out)
@@ -453,7 +454,7 @@ class Judge:
                 # Helpers of one name: a file that can be read by itself, but not after another.
                 collected, _ = run_tests(tree, [name], left, "--collect-only")
                 if collected in (0, NO_TESTS):
-                    self.known[name] = frozenset({name})
+                    self.failing[name] = frozenset({name})
                     continue
             is_killed = not failed or self.is_sound(name)
             if is_killed and time.monotonic() < self.end:
@@ -475,15 +476,15 @@ class Judge:
         with self.lock:
             lock = self.locks.setdefault(file, threading.Lock())
         with lock:
-            if file not in self.known:
+            if file not in self.failing:
                 left = min(10 * SECONDS, self.end - time.monotonic())
                 _, output = run_tests(self.clean, [file], left)
                 failed = frozenset(match[1] for match in FAILURE.finditer(output))
                 if failed:
                     why = re.findall(r"^E +(.*)", output, re.MULTILINE)[:1]
                     print(f"without a mutant {len(failed)} tests of {file} fail: {why}", flush=True)
-                self.known[file] = failed
-            return self.known[file]
+                self.failing[file] = failed
+            return self.failing[file]
 
 
 def replace_source(path: Path, text: str) -> None:

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import ast
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-ROOT = Path(__file__).parents[1]
+from written_files import ROOT, write_or_check
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- tree: written by tools/package_tree.py -->\n", "<!-- end of tree -->\n"
 SOURCES = {"splitter/archsplit": "archsplit", "plugin_loader/archsplit_loader": "archsplit_loader"}
@@ -32,7 +36,7 @@ def tree() -> str:
 
 
 def page(text: str) -> str:
-    """Return the page's text with the tree of today in place of its tree."""
+    """Return the page's text with a new tree in place of the old one."""
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}{tree()}{END}{tail}"
@@ -45,16 +49,9 @@ def _line(name: str, path: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the tree, or check it; returns the exit status."""
-    text = PAGE.read_text(encoding="utf-8")
-    # The house tests run this, so the page can't fall behind the packages.
-    if arguments == ["--check"]:
-        if page(text) == text:
-            return 0
-        sys.stderr.write(f"{PAGE}: the tree is not today's; run: python tools/package_tree.py\n")
-        return 1
-    PAGE.write_text(page(text), encoding="utf-8")
-    return 0
+    """Write the tree, or check it; return the exit code."""
+    pages = {PAGE: page(PAGE.read_text(encoding="utf-8"))}
+    return write_or_check(pages, arguments, source="the packages", tool="package_tree.py")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A command runs on a pseudo-terminal. Its output goes through a small terminal, which knows the few
 control sequences that rich writes, and each line becomes a text with the time in which it is shown.
-The SVG has no script and loads nothing; a reader who wants no motion sees only the last picture.
+The SVG has no script and loads nothing; a reader who wants no motion sees only the last frame.
 termtosvg and svg-term do this too: the one is no longer maintained, the other needs Node.
 """
 
@@ -30,16 +30,19 @@ from rich.terminal_theme import DIMMED_MONOKAI
 ROOT = Path(__file__).parents[1]
 COLUMNS, ROWS = 84, 50
 LETTER, LINE, MARGIN = 7.8, 18, 14
-LONGEST, LAST_PICTURE = 6.0, 4.0
-"""Seconds of a recording without its last picture, and of the last picture."""
+LONGEST, LAST_FRAME = 6.0, 4.0
+"""Seconds of a recording without its last frame, and of the last frame."""
 
-PICTURES = 24
+FRAMES = 24
 STAYS = re.compile('<text(?![^>]* gone")[^>]*>(.*?)</text>')
 TIME = re.compile(r"\d+:\d\d:\d\d|\d+\.\d+ m?s\b|[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]")
 """Text that differs between two runs of one command: durations and spinners."""
 
 PAPER, INK = "#1c2026", "#e6e9ed"
 CONTROL = re.compile("\x1b\\[([0-9;?]*)([A-Za-z])|[\r\n]|[^\x1b\r\n]+")
+
+Frames = list[tuple[float, list[str]]]
+"""Lines of a terminal at different times, in seconds."""
 
 
 class Screen:
@@ -73,20 +76,14 @@ class Screen:
                 self.lines[self._row] += match[0]
 
 
-Pictures = list[tuple[float, list[str]]]
-"""Lines of a terminal at different times, in seconds."""
-
-
-def record(
-    argv: list[str], *, folder: Path, environment: dict[str, str]
-) -> list[tuple[float, list[str]]]:
-    """Run a command, and return its pictures with their times."""
+def record(argv: list[str], *, folder: Path, environment: dict[str, str]) -> Frames:
+    """Run a command, and return its frames with their times."""
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(folder)
         os.execvpe(argv[0], argv, environment)  # noqa: S606 - the child of a terminal
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    screen, pictures = Screen(), [(0.0, [""])]
+    screen, frames = Screen(), [(0.0, [""])]
     began = time.monotonic()
     while True:
         select.select([terminal], [], [])
@@ -95,29 +92,29 @@ def record(
         except OSError:
             break
         screen.write(output.decode(errors="replace"))
-        pictures.append((time.monotonic() - began, list(screen.lines)))
+        frames.append((time.monotonic() - began, list(screen.lines)))
     _, status = os.waitpid(child, 0)
     if status:
         sys.exit(f"{' '.join(argv)} failed:\n{chr(10).join(screen.lines)}")
-    return shortened([*pictures, (time.monotonic() - began, screen.lines)])
+    return shortened([*frames, (time.monotonic() - began, screen.lines)])
 
 
-def shortened(pictures: Pictures) -> Pictures:
-    """Return a few of the pictures, the last one too, in a time that people watch."""
-    whole = pictures[-1][0]
+def shortened(frames: Frames) -> Frames:
+    """Return a few of the frames, the last one too, in a time that people watch."""
+    whole = frames[-1][0]
     speed = max(1.0, whole / LONGEST)
-    kept: Pictures = []
-    for when, lines in pictures:
-        if not kept or when / speed - kept[-1][0] >= LONGEST / PICTURES:
+    kept: Frames = []
+    for when, lines in frames:
+        if not kept or when / speed - kept[-1][0] >= LONGEST / FRAMES:
             kept.append((when / speed, lines))
-    return [*kept, (whole / speed + 0.1, pictures[-1][1])]
+    return [*kept, (whole / speed + 0.1, frames[-1][1])]
 
 
-def picture(title: str, pictures: Pictures) -> str:
+def svg_text(title: str, frames: Frames) -> str:
     """Return the SVG of a recording."""
-    whole = pictures[-1][0] + LAST_PICTURE
+    whole = frames[-1][0] + LAST_FRAME
     prompt = f"\x1b[1m$ {title}\x1b[0m"
-    intervals = shown_lines([(when, [prompt, *lines]) for when, lines in pictures], whole)
+    intervals = shown_lines([(when, [prompt, *lines]) for when, lines in frames], whole)
     rows = max(row for row, *_ in intervals) + 1
     width, height = COLUMNS * LETTER + 2 * MARGIN, rows * LINE + 2 * MARGIN
     texts: list[str] = []
@@ -125,11 +122,10 @@ def picture(title: str, pictures: Pictures) -> str:
     for row, text, start, end in intervals:
         name = ""
         if (start, end) != (0.0, whole):
+            rule, stays = f"f{len(rules)}", end == whole
             # Without motion, lines that go are never shown.
-            name = f"f{len(rules)}" if end == whole else f"f{len(rules)} gone"
-            rules.append(
-                visible(name.split()[0], start / whole, end / whole, whole, stays=end == whole)
-            )
+            name = rule if stays else f"{rule} gone"
+            rules.append(visibility_rule(rule, start / whole, end / whole, whole, stays=stays))
         y = MARGIN + row * LINE + 13
         texts.append(line_text(text, y, name))
     motion = "@media (prefers-reduced-motion: no-preference) {\n" + "\n".join(rules) + "\n}"
@@ -148,11 +144,11 @@ def picture(title: str, pictures: Pictures) -> str:
     )
 
 
-def shown_lines(pictures: Pictures, whole: float) -> list[tuple[int, str, float, float]]:
+def shown_lines(frames: Frames, whole: float) -> list[tuple[int, str, float, float]]:
     """Return each line with its row, and the time from which and to which it is shown."""
     open_lines: dict[int, tuple[str, float]] = {}
     done = []
-    for when, lines in [*pictures, (whole, [])]:
+    for when, lines in [*frames, (whole, [])]:
         for row in range(max(len(lines), max(open_lines, default=0) + 1)):
             text = lines[row].rstrip() if row < len(lines) else ""
             old, start = open_lines.get(row, ("", 0.0))
@@ -163,14 +159,14 @@ def shown_lines(pictures: Pictures, whole: float) -> list[tuple[int, str, float,
     return done
 
 
-def visible(name: str, start: float, end: float, seconds: float, *, stays: bool) -> str:
+def visibility_rule(name: str, start: float, end: float, seconds: float, *, stays: bool) -> str:
     """Return the style of a line that is not there all the time."""
-    frames = "0% { visibility: hidden }" if start else ""
-    frames += f" {100 * start:.2f}% {{ visibility: visible }}"
+    keyframes = "0% { visibility: hidden }" if start else ""
+    keyframes += f" {100 * start:.2f}% {{ visibility: visible }}"
     if not stays:
-        frames += f" {100 * end:.2f}% {{ visibility: hidden }}"
+        keyframes += f" {100 * end:.2f}% {{ visibility: hidden }}"
     return (
-        f"@keyframes {name} {{ {frames.strip()} }}"
+        f"@keyframes {name} {{ {keyframes.strip()} }}"
         f" .{name} {{ animation: {name} {seconds:.1f}s step-end infinite }}"
     )
 
@@ -200,7 +196,7 @@ def replaced(text: str, names: dict[str, str]) -> str:
     return text
 
 
-def last_picture(svg: str) -> list[str]:
+def last_frame(svg: str) -> list[str]:
     """Return the lines that a recording ends with, without their times."""
     return [TIME.sub("", re.sub("<[^>]*>", "", line)).rstrip() for line in STAYS.findall(svg)]
 
@@ -241,17 +237,17 @@ def main() -> None:
             "terminal-split": f"archsplit split {arguments.wheel.name} --out split",
         }
         for file, command in commands.items():
-            pictures = record(command.split(), folder=folder, environment=environment)
+            frames = record(command.split(), folder=folder, environment=environment)
             # The recording is of no machine in particular. What is drawn has the final texts:
             # a line is as long as its letters.
             names = {f"{name}/": ""}
-            text = picture(
+            text = svg_text(
                 command,
-                [(when, [replaced(line, names) for line in lines]) for when, lines in pictures],
+                [(when, [replaced(line, names) for line in lines]) for when, lines in frames],
             )
             path = arguments.out / f"{file}.svg"
             # Two runs never take the same time: only another result is a change.
-            if path.exists() and last_picture(path.read_text()) == last_picture(text):
+            if path.exists() and last_frame(path.read_text()) == last_frame(text):
                 sys.stderr.write(f"{path.name}: the same result, file kept\n")
                 continue
             path.write_text(text)

@@ -2,8 +2,8 @@
 
     python tools/survey_hiding_places.py torch.whl site-packages/ libcublasLt.so.13 --json
 
-In go wheels, folders and libraries. Out comes a row for each file, section and kind of place, with
-the number and the bytes of pieces whose content begins as a cubin or a fatbin container. Kinds:
+In: wheels, folders and libraries. Out: a row for each file, section and kind of place, with the
+number and the bytes of pieces whose content begins as a cubin or a fatbin container. Kinds:
 containers and cubins outside of the fatbin sections; zstd, LZ4 and gzip frames; raw LZ4 blocks (a
 token before the magic of a cubin); static libraries in data; files of their own.
 """
@@ -25,7 +25,14 @@ import lz4.frame  # type: ignore[import-untyped] # it ships no types
 
 from archsplit.devicecode.container_search import CONTAINER_MAGIC, CUBIN_MAGIC
 from archsplit.devicecode.decompression import decompress_head
-from archsplit.devicecode.file_forms import HEAD_SIZE, Form, window_form
+from archsplit.devicecode.file_forms import (
+    CUDA_MACHINE,
+    HEAD_SIZE,
+    MACHINE_AT,
+    Form,
+    detect_form,
+    window_form,
+)
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.scan import read_contents
 from archsplit.errors import BinaryFormatError
@@ -35,6 +42,7 @@ from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE
 from archsplit.formats.libraries import AR_MAGIC
 from archsplit.formats.mapped import magic_offsets
 from archsplit.formats.reader import open_file
+from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,17 +53,13 @@ _LZ4_MAGIC, _GZIP_MAGIC = b"\x04\x22\x4d\x18", b"\x1f\x8b\x08"
 _HEAD = 64
 _LIMIT = 1 << 26
 _ALLOCATED, _EXECUTABLE_CODE = 2, 4
-_CUDA = (190).to_bytes(2, "little")
-_MACHINE = slice(18, 20)
 _LONG_LITERALS = 0x70
 """Least token of an LZ4 block that begins with seven literals: the magic of a cubin."""
 
 
 def is_device_code(head: bytes) -> bool:
     """Return True for the beginning of a cubin or a fatbin container."""
-    return head.startswith(CONTAINER_MAGIC) or (
-        head.startswith(b"\x7fELF") and head[_MACHINE] == _CUDA
-    )
+    return head.startswith(CONTAINER_MAGIC) or detect_form(head) is Form.CUBIN
 
 
 def survey_file(path: Path) -> Counter[tuple[str, str, str]]:
@@ -91,19 +95,19 @@ def survey_file(path: Path) -> Counter[tuple[str, str, str]]:
 def _other_places(window: Window) -> Iterator[tuple[str, int]]:
     for offset in magic_offsets(ZSTD_MAGIC, window):
         with contextlib.suppress(BinaryFormatError):
-            rest = window.at(offset, window.start + len(window) - offset, "frame")
+            rest = _rest(window, offset)
             size = frame_size(rest)
             head = decompress_head(rest.part(0, size, "frame"), _HEAD)
             if head.startswith(CONTAINER_MAGIC):
                 yield "container in a zstd frame", size
     for offset in magic_offsets(_LZ4_MAGIC, window):
-        rest = window.at(offset, window.start + len(window) - offset, "frame")
+        rest = _rest(window, offset)
         with contextlib.suppress(RuntimeError, EOFError, MemoryError):
             reader = lz4.frame.LZ4FrameDecompressor()
             if is_device_code(reader.decompress(rest.data[:_LIMIT], max_length=_HEAD)):
                 yield "LZ4 frame", 0
     for offset in magic_offsets(_GZIP_MAGIC, window):
-        rest = window.at(offset, window.start + len(window) - offset, "frame")
+        rest = _rest(window, offset)
         with contextlib.suppress(zlib.error):
             if is_device_code(zlib.decompressobj(31).decompress(rest.data[:_LIMIT], _HEAD)):
                 yield "gzip member", 0
@@ -112,10 +116,19 @@ def _other_places(window: Window) -> Iterator[tuple[str, int]]:
         rest = window.at(offset, min(_HEAD, window.start + len(window) - offset), "head")
         # A token stands right before the literals, or one byte earlier if they are many.
         tokens = any(byte >= _LONG_LITERALS for byte in before)
-        if tokens and rest.data[_MACHINE] != _CUDA and rest.data[16:18] not in {b"\2\0", b"\3\0"}:
+        if (
+            tokens
+            and rest.data[MACHINE_AT:HEAD_SIZE] != CUDA_MACHINE
+            and rest.data[16:18] not in {b"\2\0", b"\3\0"}
+        ):
             yield "perhaps a raw LZ4 block", 0
     for _ in magic_offsets(AR_MAGIC, window):
         yield "static library", 0
+
+
+def _rest(window: Window, offset: int) -> Window:
+    """Return the rest of a window from an offset of the file on."""
+    return window.at(offset, window.start + len(window) - offset, "frame")
 
 
 def _files(subject: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
@@ -151,9 +164,9 @@ def main() -> int:
                     pieces = found[section, kind, "pieces"]
                     size = found[section, kind, "bytes"]
                     row = {"file": name, "section": section, "kind": kind}
-                    row_all = {**row, "pieces": pieces, "bytes": size}
-                    text = f"{name}  {section}  {kind}: {pieces}, {size / 1e6:.1f} MB"
-                    print(json.dumps(row_all) if arguments.json else text)
+                    counted = {**row, "pieces": pieces, "bytes": size}
+                    text = f"{name}  {section}  {kind}: {pieces}, {size_text(size)}"
+                    print(json.dumps(counted) if arguments.json else text)
     return 0
 
 

@@ -22,12 +22,16 @@ def write_or_check(
         tool: the script in ``tools/`` that writes them, for the hint.
     """
     # Only files that differ are written, so that make and ninja rebuild nothing without a change.
-    stale = {path: text for path, text in outputs.items() if path.read_text() != text}
+    stale = {
+        path: text
+        for path, text in outputs.items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    }
     for path, text in stale.items():
         if "--check" in arguments:
             print(f"{path.relative_to(ROOT)} differs from {source}", file=sys.stderr)
         else:
-            path.write_text(text)
+            path.write_text(text, encoding="utf-8")
     if stale and "--check" in arguments:
         print(f"hint: run python tools/{tool}", file=sys.stderr)
         return 1
