@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import grpc
+from program_usage import process_cpu
 
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.endpoint import parse_endpoint
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 _SHELL = Path("/bin/sh")
 _CALL = "/build.bazel.remote.execution.v2.ContentAddressableStorage/FindMissingBlobs"
 _STUB_SECONDS = 2.0
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Row(NamedTuple):
@@ -57,14 +57,6 @@ class Row(NamedTuple):
     run: str
     driver: float
     server: float
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process, and of its children that have ended; 0 without one."""
-    if not pid:
-        return 0.0
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / _TICKS
 
 
 def copy_steps(folder: Path, count: int) -> tuple[Step, ...]:
@@ -90,6 +82,11 @@ class Farm(NamedTuple):
     slots: int
 
 
+def server_cpu(farm: Farm) -> float:
+    """Return the CPU seconds of a farm's server; 0 if the server is on another machine."""
+    return process_cpu(farm.server) if farm.server else 0.0
+
+
 def measure(
     farm: Farm, steps: tuple[Step, ...], folder: Path, run: str, *, takes_outputs: bool = True
 ) -> Row:
@@ -102,7 +99,7 @@ def measure(
         wanted=[path for step in steps for path in step.writes if takes_outputs],
         priorities={},
     )
-    before, elsewhere = time.process_time(), cpu_seconds(farm.server)
+    before, elsewhere = time.process_time(), server_cpu(farm)
     outcome = run_graph(
         Graph(steps=steps),
         RunOptions(
@@ -115,7 +112,7 @@ def measure(
     assert outcome.failure is None
     each = 1000 / len(steps)
     driver = (time.process_time() - before) * each
-    return Row(run, round(driver, 2), round((cpu_seconds(farm.server) - elsewhere) * each, 2))
+    return Row(run, round(driver, 2), round((server_cpu(farm) - elsewhere) * each, 2))
 
 
 def measure_calls(address: str, count: int = 100) -> Row:

@@ -25,7 +25,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import resource
 import shutil
 import socket
 import subprocess  # noqa: TID251 - a bench starts its peers as their users do
@@ -40,12 +39,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from program_usage import children_cpu, process_cpu
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _TOUCHED = 20
 """Sources for each one that a pull request touches."""
-_TICKS = os.sysconf("SC_CLK_TCK")
 _PORT = 45226
 _CLONE_NEWUTS = 0x04000000
 """Flag of `unshare` for a host name of one's own; source: linux/sched.h."""
@@ -184,10 +184,10 @@ def build(project: Project, tool: Tool, places: Places, *, jobs: int, by: str = 
             raise BuildFailedError(f"{' '.join(argv)}\n{done.stderr[-2000:]}")
 
     with _server(tool, environment, places) as server_cpu:
-        before, began = _children(), time.monotonic()
+        before, began = children_cpu(), time.monotonic()
         with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(compile_one, project.sources))
-        wall, cpu = time.monotonic() - began, _children() - before + server_cpu()
+        wall, cpu = time.monotonic() - began, children_cpu() - before + server_cpu()
     objects = {
         source: hashlib.sha256((output / f"{source.replace('/', '_')}.o").read_bytes()).hexdigest()
         for source in project.sources
@@ -294,23 +294,13 @@ def _server(
     )
     # The server has no message that it is ready; the first client would start another one.
     time.sleep(2)
-    before = _process_cpu(process.pid)
+    before = process_cpu(process.pid)
     try:
-        yield lambda: _process_cpu(process.pid) - before
+        yield lambda: process_cpu(process.pid) - before
     finally:
         stop = (program, "--stop-server")
         subprocess.run(stop, env=environment, capture_output=True, check=False)  # noqa: S603 - as above
         process.wait()
-
-
-def _process_cpu(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / _TICKS
-
-
-def _children() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 class _Store(BaseHTTPRequestHandler):

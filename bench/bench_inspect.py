@@ -17,6 +17,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from program_usage import megabytes
+
 from archsplit.system.fs import sha256
 
 _LEAST_SIZE = 300_000_000
@@ -74,7 +76,7 @@ def _run(argv: tuple[str, ...]) -> Run:
     seconds = time.perf_counter() - started
     if status != 0:
         raise SystemExit(f"failed with wait status {status}: {shlex.join(argv)}")
-    return Run(seconds=seconds, megabytes=usage.ru_maxrss * 1024 / 1e6)
+    return Run(seconds=seconds, megabytes=megabytes(usage.ru_maxrss))
 
 
 def _arguments() -> argparse.Namespace:

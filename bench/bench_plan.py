@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
+
+from program_usage import children_cpu
 
 from archsplit.system.process import Command, SubprocessRunner, run_checked
 
@@ -75,15 +76,14 @@ def write_recipe(folder: Path, count: int, includes: str) -> None:
 
 def measure(folder: Path, count: int) -> Row:
     """Plan the recipe, and return the CPU time of all its processes."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = children_cpu()
     command = Command(
         argv=(sys.executable, "-m", "archsplit", "plan", str(folder / "recipe"), "--json"),
         cwd=folder,
         env={**os.environ, "ARCHSPLIT_CACHE_DIR": str(folder / "cache")},
     )
     run_checked(SubprocessRunner(), command, what="archsplit plan")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    seconds = children_cpu() - before
     return Row(round(seconds, 2), round(seconds / count, 4))
 
 

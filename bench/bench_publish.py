@@ -32,6 +32,8 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from program_usage import children_cpu
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -306,7 +308,7 @@ def is_sound(release: Release) -> bool:
 
 
 def is_whole(split: Path, files: Path) -> bool:
-    """Return whether an index has all wheels of a release, with the same bytes, and no others."""
+    """Return True if an index has all wheels of a release, with the same bytes, and no others."""
     return published_files(split) == {path.name: digest(path) for path in files.iterdir()}
 
 
@@ -403,12 +405,6 @@ def step(
         "cpu": round(children_cpu() - used, 1),
         "text": told[-1500:],
     }
-
-
-def children_cpu() -> float:
-    """Return the CPU seconds of all programs that ended, and of their children."""
-    times = os.times()
-    return times.children_user + times.children_system
 
 
 STEPS = ("split", "verify", "devpi", PYPISERVER, "pip devpi", "uv devpi", "join")

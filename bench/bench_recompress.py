@@ -19,6 +19,8 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from program_usage import megabytes
+
 from archsplit.devicecode.recompress import KeptReason
 from archsplit.release.report import REPORT_FILE, Release, read_report
 
@@ -37,7 +39,7 @@ def run(*words: str) -> tuple[float, float]:
     _, status, usage = os.wait4(child, 0)
     if status:
         raise SystemExit(f"archsplit {' '.join(words)} failed")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000
+    return usage.ru_utime + usage.ru_stime, megabytes(usage.ru_maxrss)
 
 
 def download(release: Release, gpu: str) -> int:

@@ -1,4 +1,4 @@
-# ruff: noqa: INP001, S603, TID251 - a script, which starts programs to measure them
+# ruff: noqa: INP001 - a script, which starts programs to measure them
 """Write the wheels of a big release, and keep a big index, each beside its peer.
 
     python bench/bench_release.py wheels LIBRARY [--plugins N] [--megabytes N]
@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+
+from program_usage import Run, run
 
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata
@@ -35,37 +35,16 @@ _EPOCH = 1_700_000_000
 _BLOCK = 1 << 22
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A run of a program."""
-
-    name: str
-    wall: float
-    cpu: float
-    memory: float
-
-    def told(self, size: int | None = None) -> str:
-        """A row of the table."""
-        made = "" if size is None else f"{size / 1e6:9.1f}"
-        return f"{self.name:34}{self.wall:8.2f}{self.cpu:8.2f}{self.memory:8.0f}{made}\n"
-
-
-def run(name: str, *argv: str) -> Run:
-    """Run it to the end; `wait4` tells what it and its children took."""
-    start = time.monotonic()
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{argv} failed")
-    cpu = usage.ru_utime + usage.ru_stime
-    return Run(name=name, wall=time.monotonic() - start, cpu=cpu, memory=usage.ru_maxrss / 1e3)
+def row(name: str, took: Run, size: int | None = None) -> str:
+    """Return a row of the table."""
+    made = "" if size is None else f"{size / 1e6:9.1f}"
+    return f"{name:34}{took.wall:8.2f}{took.cpu:8.2f}{took.memory:8.0f}{made}\n"
 
 
 def plan(
     project: str, version: str, *members: WheelMember, requires: tuple[str, ...] = ()
 ) -> WheelDraft:
-    """A wheel's plan, as short as one can be."""
+    """Plan a wheel, as short as one can be."""
     name = WheelName(
         project=distribution_name(project), version=version, platforms=("manylinux_2_28_x86_64",)
     )
@@ -108,31 +87,25 @@ def wheels(library: Path, count: int, size: int) -> None:
             folder.mkdir()
         cut(library, parts, count, size)
         argv = (sys.executable, __file__, "write", str(parts), str(ours))
-        mine = run(f"archsplit, {count} wheels", *argv)
-        total = Run(name="wheel pack, one after the other", wall=0, cpu=0, memory=0)
+        mine, total = run(*argv), Run(wall=0, cpu=0, memory=0)
         for wheel in sorted(ours.iterdir()):
-            pip = (sys.executable, "-m", "wheel")
-            run("", *pip, "unpack", "--dest", str(trees), str(wheel))
+            program = (sys.executable, "-m", "wheel")
+            run(*program, "unpack", "--dest", str(trees), str(wheel))
             (tree,) = trees.iterdir()
-            took = run("", *pip, "pack", "--dest-dir", str(theirs), str(tree))
+            total = total.then(run(*program, "pack", "--dest-dir", str(theirs), str(tree)))
             tree.rename(Path(name) / wheel.stem)
-            total = Run(
-                name=total.name,
-                wall=total.wall + took.wall,
-                cpu=total.cpu + took.cpu,
-                memory=max(total.memory, took.memory),
-            )
         sizes = [sum(each.stat().st_size for each in one.iterdir()) for one in (ours, theirs)]
         sys.stdout.write(
             f"{library.name}, {size / 1e6:.0f} MB, {len(os.sched_getaffinity(0))} cores\n"
         )
         sys.stdout.write(f"{'':34}{'wall s':>8}{'CPU s':>8}{'MB peak':>8}{'MB made':>9}\n")
-        sys.stdout.write(mine.told(sizes[0]) + total.told(sizes[1]))
+        sys.stdout.write(row(f"archsplit, {count} wheels", mine, sizes[0]))
+        sys.stdout.write(row("wheel pack, one after the other", total, sizes[1]))
         sys.stdout.write(f"{total.wall / mine.wall:.1f} times as fast; {WHEEL_GOALS}\n")
 
 
 def nightly(folder: Path, number: int) -> None:
-    """Nine small wheels: a core, and the plugins of eight targets."""
+    """Write nine small wheels: a core, and the plugins of eight targets."""
     folder.mkdir(parents=True)
     version = f"1.0.dev{number}"
     targets = [f"big-sm{each}" for each in range(8)]
@@ -150,24 +123,20 @@ def index(count: int) -> None:
         *old, new = (str(path) for path in sorted((folder / "days").iterdir()))
         root = str(folder / "index")
         os.environ["SOURCE_DATE_EPOCH"] = str(_EPOCH)
-        runs = [
-            run(
-                f"archsplit index, {9 * days} wheels new", "archsplit", "index", root, "--add", *old
-            )
-        ]
+        first = run("archsplit", "index", root, "--add", *old)
         os.environ["SOURCE_DATE_EPOCH"] = str(_EPOCH + 86_400)
         size = sum(path.stat().st_size for path in (folder / "index").glob("*/*.whl"))
         limits = ("--prune", f"size={size}", "--grace", "0s")
-        update = run(
-            "archsplit index, 9 more, 9 gone", "archsplit", "index", root, "--add", new, *limits
-        )
+        update = run("archsplit", "index", root, "--add", new, *limits)
         wheels = folder / "wheels"
         wheels.mkdir()
         for path in (folder / "index").glob("*/*.whl"):
             path.rename(wheels / path.name)
-        runs += [update, run("simple503, all pages", "simple503", "-B", "/", str(wheels))]
+        peer = run("simple503", "-B", "/", str(wheels))
         sys.stdout.write(f"{'':34}{'wall s':>8}{'CPU s':>8}{'MB peak':>8}\n")
-        sys.stdout.write("".join(one.told() for one in runs) + f"{INDEX_GOALS}\n")
+        sys.stdout.write(row(f"archsplit index, {9 * days} wheels new", first))
+        sys.stdout.write(row("archsplit index, 9 more, 9 gone", update))
+        sys.stdout.write(row("simple503, all pages", peer) + f"{INDEX_GOALS}\n")
 
 
 def rows(count: int) -> None:
@@ -181,7 +150,7 @@ def rows(count: int) -> None:
             )
             small = replace(plan("big", "1.0"), members=members)
             wheel = write_wheel(Path(folder), small, epoch=_EPOCH)
-            sys.stdout.write(run(f"{number} members", "archsplit", "inspect", str(wheel)).told())
+            sys.stdout.write(row(f"{number} members", run("archsplit", "inspect", str(wheel))))
     sys.stdout.write(f"{ROWS_GOALS}\n")
 
 

@@ -1,4 +1,4 @@
-# ruff: noqa: INP001, S603, T201, TID251 - a script, which starts programs to measure them
+# ruff: noqa: INP001, T201 - a script, whose table goes to standard output
 """CPU seconds of inspect, slim and split by the number of rows in a wheel's RECORD.
 
     python bench/bench_rows.py WHEEL [--rows 60000] [--limit TIMES]
@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
-import resource
-import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
+
+from program_usage import run
 
 STEPS = 8
 FOLDERS = 300
@@ -47,7 +47,7 @@ def main() -> int:
                 "pip": (*pip, "--no-compile", "--target", str(place / "pip"), wheel),
             }
             for name, command in commands.items():
-                found.setdefault(name, []).append(cpu_seconds(command))
+                found.setdefault(name, []).append(run(*command).cpu)
                 print(f"{rows:7} rows: {name:8} {found[name][-1]:7.2f} s", flush=True)
     ratios = {name: seconds[1] / seconds[0] for name, seconds in found.items()}
     print(f"{STEPS} times the rows:", *(f"{name} {one:.1f}" for name, one in ratios.items()))
@@ -71,14 +71,6 @@ def widened(wheel: Path, rows: int, folder: Path) -> Path:
             text += f"{name},sha256={digest.decode()},{len(content)}\n"
         new.writestr(record, text)
     return path
-
-
-def cpu_seconds(command: tuple[str, ...]) -> float:
-    """Run a command; return the CPU seconds of its process and of those that it started."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from program_usage import megabytes
+
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import RunOptions, run_graph
@@ -74,10 +76,6 @@ class NullExecutor:
         del step, done
         return ""
 
-    def find_placement(self, step: Step) -> None:
-        """Return no place: nothing ran."""
-        del step
-
     def kill_unawaited(self) -> None:
         """Kill nothing."""
 
@@ -126,7 +124,7 @@ def _measure(count: int, slots: int) -> dict[str, float]:
         "slots": slots,
         "wall": time.monotonic() - began,
         "cpu_ms": (time.process_time() - cpu) / len(graph.steps) * 1000,
-        "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "mb": megabytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss),
     }
 
 

@@ -18,43 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from program_usage import Run, run
 
 GOALS = "goals: 4 times as fast as unpack and pack, not larger, no more than 300 MB of memory"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A run of a program."""
-
-    wall: float
-    cpu: float
-    memory: float
-
-    def then(self, other: Run) -> Run:
-        """Both, one after the other."""
-        return Run(
-            wall=self.wall + other.wall,
-            cpu=self.cpu + other.cpu,
-            memory=max(self.memory, other.memory),
-        )
-
-
-def run(*argv: str) -> Run:
-    """Run it to the end; `wait4` tells what it and its children took."""
-    start = time.monotonic()
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{argv} failed")
-    cpu = usage.ru_utime + usage.ru_stime
-    return Run(wall=time.monotonic() - start, cpu=cpu, memory=usage.ru_maxrss / 1e3)
-
-
 def slimmed(wheel: Path, folder: Path) -> tuple[Run, int]:
-    """Slim it; what that took, and the bytes of the result."""
+    """Slim a wheel; return the run and the bytes of the result."""
     arguments = ("--device", "9.0", "--keep-ptx", "none", "--out", str(folder / "slim"))
     took = run("archsplit", "slim", str(wheel), *arguments)
     (made,) = (folder / "slim").iterdir()
@@ -62,7 +34,7 @@ def slimmed(wheel: Path, folder: Path) -> tuple[Run, int]:
 
 
 def repacked(wheel: Path, folder: Path) -> tuple[Run, int]:
-    """Unpack and pack it; the same of that."""
+    """Unpack and pack a wheel; return the run and the bytes of the result."""
     took = run(sys.executable, "-m", "wheel", "unpack", "--dest", str(folder), str(wheel))
     (tree,) = folder.iterdir()
     out = folder / "packed"
@@ -73,7 +45,7 @@ def repacked(wheel: Path, folder: Path) -> tuple[Run, int]:
 
 
 def shared_memory(*argv: str) -> float:
-    """Run it to the end; the peak of the memory of all of its processes together, in MB."""
+    """Run a program; return the peak memory of all its processes together, in MB."""
     peak = 0
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:

@@ -24,8 +24,9 @@ import time
 import zipfile
 from pathlib import Path
 
-from bench_slim import Run, repacked, run
+from bench_slim import repacked
 from isal import isal_zlib
+from program_usage import Run, run
 
 PACKS = 10
 TRIES = 15
@@ -52,12 +53,12 @@ print(time.perf_counter() - begun)
 
 
 def split(wheel: Path, out: Path) -> Run:
-    """Split it, as the verb does; with its proof."""
+    """Split a wheel, with all checks."""
     return run("archsplit", "split", str(wheel), "--out", str(out))
 
 
 def slim(wheel: Path, out: Path) -> Run:
-    """Slim it, with its checks."""
+    """Slim a wheel, with all checks."""
     return run("archsplit", "slim", str(wheel), "--device", "9.0", "--out", str(out))
 
 
@@ -96,7 +97,7 @@ def deflate_seconds(wheel: Path) -> float:
 
 
 def installed(wheels: Path, site: Path) -> tuple[Path, Path]:
-    """Core and packs as an installer lays them out, ten of them; the library and its face."""
+    """Install a core and ten packs; return the library and the folder of the loader package."""
     report = json.loads((wheels / "archsplit-report.json").read_text())
     for wheel in report["wheels"]:
         with zipfile.ZipFile(wheels / wheel["file"]) as archive:

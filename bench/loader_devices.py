@@ -36,7 +36,7 @@ print(seconds * 1e3, kilobytes, capability, "libnvidia-ml" in open("/proc/self/m
 
 
 class Cost(NamedTuple):
-    """Return the duration of a search for GPUs, and True if NVML was loaded."""
+    """A search for GPUs: its duration, its memory, the capability, and True if NVML was loaded."""
 
     milliseconds: float
     kilobytes: int
@@ -73,7 +73,7 @@ def both(site: Path, package: str, rounds: int, uuid: str, **variables: str) -> 
 
 
 def rows(quick: Cost, nvml: Cost) -> list[str]:
-    """Both as rows of a table; a quick look that asked NVML after all is called by its name."""
+    """Return both searches as rows of a table; the first one's name says if it asked NVML."""
     if not nvml.asked or quick.capability != nvml.capability:
         raise SystemExit(f"the two ways are not what they should be: {quick}, {nvml}")
     how = "by NVML, because a quick look is not enough here" if quick.asked else "by a quick look"

@@ -38,7 +38,7 @@ _HASH = "11" * 32
 
 
 def install(site: Path) -> None:
-    """An empty package, a core with library plugins (`toy`), and one with packs (`packs`)."""
+    """Install an empty package, a core with libraries (`toy`), and one with packs (`packs`)."""
     (site / "empty").mkdir()
     (site / "empty" / "__init__.py").write_text("")
     loader = copy_loader(folder=site)
@@ -103,7 +103,7 @@ def _install_libraries(site: Path) -> None:
 
 
 def _install_packs(site: Path, face: Path) -> None:
-    """A table, and a pack for each target; all images are the same zeros."""
+    """Write a table, and a pack for each target; all images are the same zeros."""
     everything = _DescribedImages(range(len(TARGETS)))
     descriptor = _descriptor("sm_90", Shape.DEVICE)
     (face / "core.pack").write_bytes(encode_table(descriptor, everything.libraries()))
@@ -117,7 +117,7 @@ def _install_packs(site: Path, face: Path) -> None:
 
 
 class _DescribedImages:
-    """Return the containers of one library with the images of some targets."""
+    """Containers of one library with the images of some targets."""
 
     def __init__(self, numbers: range) -> None:
         digest = hashlib.sha256(_IMAGE).digest()

@@ -84,14 +84,14 @@ class Place:
         self.append(_EMBEDDED)
 
     def twins(self) -> None:
-        """A source with two equal headers of the same age that are read once."""
+        """Write a source with two equal headers of the same age that are read once."""
         for name in ("early/once.h", "late/once.h"):
             (self.folder / name).write_text(_ONCE)
             os.utime(self.folder / name, (_AGE, _AGE))
         self.append(_TWINS)
 
     def link_cicc(self) -> None:
-        """A toolkit whose cicc is a link, as in toolkits that are put together from parts."""
+        """Make cicc a link, as in toolkits that are put together from parts."""
         path = self.toolkit / "nvvm" / "bin" / "cicc"
         path.rename(path.with_name("cicc-1"))
         path.symlink_to("cicc-1")
@@ -106,12 +106,12 @@ class Place:
         path.symlink_to(other.name)
 
     def replace_nvcc(self) -> None:
-        """Another nvcc that does the same."""
+        """Replace nvcc by another one that does the same."""
         path = self.toolkit / "bin" / "nvcc"
         path.write_bytes(path.read_bytes() + b"\0")
 
     def touch(self) -> None:
-        """All files as they are, but younger."""
+        """Give all files the time of now."""
         for path in self.folder.rglob("*.[hc]*"):
             path.touch()
 
@@ -120,7 +120,7 @@ class Place:
         self.flags[self.flags.index(old)] = new
 
     def swap(self, one: str, other: str) -> None:
-        """Two flags in the other order."""
+        """Swap two flags."""
         first, second = self.flags.index(one), self.flags.index(other)
         self.flags[first], self.flags[second] = other, one
 
@@ -130,14 +130,14 @@ class Place:
         write(self.folder, (self.folder / "k.cu").read_text() if value > 1 else "")
 
     def libdevice(self) -> None:
-        """Another libdevice: a coefficient of the sine's polynomial differs in its last bit."""
+        """Change the last bit of a coefficient of the sine's polynomial in libdevice."""
         path = self.toolkit / "nvvm" / "libdevice" / "libdevice.10.bc"
         bits = "".join(f"{byte:08b}"[::-1] for byte in path.read_bytes())
         changed = bits.replace(_chunks(_COEFFICIENT), _chunks(_COEFFICIENT ^ 1))
         path.write_bytes(bytes(int(changed[at : at + 8][::-1], 2) for at in range(0, len(bits), 8)))
 
     def compiler(self, flag: str) -> None:
-        """Host's compiler, with a flag of its own."""
+        """Write a host compiler with a flag of its own."""
         for name in ("gcc", "g++"):
             path = self.bin / name
             path.write_text(f'#!/bin/sh\nexec {shutil.which(name)} {flag} "$@"\n')
@@ -234,7 +234,7 @@ def edited(tool: Tool, folder: Path) -> Iterator[Row]:
 
 
 def own_toolkit(nvcc: Path, folder: Path) -> Path:
-    """A copy of the toolkit that may be changed; its nvcc."""
+    """Copy the toolkit, so that it may be changed; return the copy's nvcc."""
     root = nvcc.resolve().parent.parent
     shutil.copytree(root, folder, ignore=shutil.ignore_patterns("lib", "cccl"), symlinks=True)
     return folder / "bin" / "nvcc"

@@ -19,7 +19,7 @@ _DEVICE = ("cicc", "ptxas")
 
 
 def goals(rows: Sequence[Row]) -> Iterator[Goal]:
-    """Each goal that something was measured for."""
+    """Yield each goal that something was measured for."""
     ours = {row.case: row for row in rows if row.tool == OURS}
     theirs = {row.case: row for row in rows if row.tool == "sccache"}
     warm, other = ours.get("CUB: warm"), theirs.get("CUB: warm")

@@ -21,7 +21,7 @@ class Row:
     verdict: str = ""
 
     def text(self) -> str:
-        """For one's eyes while it goes on."""
+        """Return a line for a person who watches the benchmark."""
         return (
             f"{self.tool:<10} {self.case:<50} {self.took.wall:7.2f} s {self.took.cpu:7.2f} s CPU"
             + (f"  {self.verdict}" if self.verdict else "")
@@ -38,7 +38,7 @@ class Goal:
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    """All cases, a column for each tool, in Markdown."""
+    """Yield the lines of a Markdown table with all cases, and a column for each tool."""
     names = list(dict.fromkeys(row.tool for row in rows))
     yield "| case | " + " | ".join(f"{name}: wall, CPU s" for name in names) + " |"
     yield "|---|" + "---:|" * len(names)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import shutil
 import subprocess  # noqa: TID251 - a bench starts its peers as their users do
 import time
@@ -12,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from nvcc_bench.sccache import serving
+from program_usage import children_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,15 +49,14 @@ class Took(NamedTuple):
 
 def measured(argv: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> Took:
     """Run a program that must succeed."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    before, began = children_cpu(), time.monotonic()
     done = subprocess.run(  # noqa: S603 - the commands are the bench's own
         argv, cwd=cwd, env=environment, check=False, capture_output=True, text=True
     )
-    wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall, cpu = time.monotonic() - began, children_cpu() - before
     if done.returncode:
         words = " ".join(argv)
         raise PartFailedError(f"exit status {done.returncode} of {words}\n{done.stderr}")
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Took(wall, cpu, done.stderr)
 
 
@@ -101,7 +100,7 @@ class Tool:
 def tools(
     nvcc: Path, folder: Path, *, sccache: str | None, ccache: str | None
 ) -> Iterator[tuple[Tool, ...]]:
-    """All that are there, each with an empty store below the folder."""
+    """Yield the caches that are installed, each with an empty store below the folder."""
     ours = {
         "ARCHSPLIT_CACHE": "on",
         "ARCHSPLIT_CACHE_DIR": str(folder / "archsplit-store"),

@@ -29,7 +29,7 @@ WHEELS = "archsplit build, a wheel per target"
 def builds(
     sources: tuple[Path, ...], *, tools: Tools, targets: tuple[str, ...], options: str = ""
 ) -> tuple[Build, ...]:
-    """All ways of compiling the sources for the targets, the peers first.
+    """Return all ways of compiling the sources for the targets, the peers first.
 
     Args:
         sources: one makes a single compile, several a build by make.

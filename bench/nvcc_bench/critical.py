@@ -15,7 +15,7 @@ _EDGE = re.compile(r"^\s*(n\d+) -> (n\d+)", re.MULTILINE)
 
 
 def critical_path(tables: Path, graphs: Path) -> float:
-    """Seconds of the longest chain of steps of all compiles that were run in a folder.
+    """Return the seconds of the longest chain of steps of all compiles in a folder.
 
     Args:
         tables: the folder of the run, with a table for each compile.

@@ -28,7 +28,7 @@ class Goal:
 
 
 def single_file(rows: Sequence[Row], limit: float) -> Iterator[Goal]:
-    """Wall of archsplit against the shortest of its peers."""
+    """Compare the wall time of archsplit with its fastest peer."""
     ours = _of(rows, LEARNED)
     peers = [row for row in rows if not row.ours and not row.trouble]
     if ours and peers:
@@ -38,7 +38,7 @@ def single_file(rows: Sequence[Row], limit: float) -> Iterator[Goal]:
 
 
 def many_files(rows: Sequence[Row], *, critical_path: float, cores: int) -> Iterator[Goal]:
-    """Wall against what no schedule can be below, and against each peer."""
+    """Compare the wall time with the least that a schedule can take, and with the best peer."""
     peers = [row for row in rows if not row.ours and not row.trouble]
     for name in (f"make -j, {LEARNED}", ONE_PROCESS):
         ours = _of(rows, name)
@@ -55,7 +55,7 @@ def many_files(rows: Sequence[Row], *, critical_path: float, cores: int) -> Iter
 
 
 def split(rows: Sequence[Row]) -> Iterator[Goal]:
-    """CPU seconds of the wheels against one fat library, and against one build a target."""
+    """Compare the CPU seconds of the wheels with one fat library, and with one build a target."""
     ours = _of(rows, WHEELS)
     for name, limit in ((FAT_LIBRARY, 1.05), (LIBRARIES, 0.65)):
         peer = _of(rows, name)

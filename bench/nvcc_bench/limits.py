@@ -43,7 +43,7 @@ class Group:
 
 @contextlib.contextmanager
 def memory_group(limit: int) -> Iterator[Group | None]:
-    """A group with that limit in bytes below our own, or None where none can be made."""
+    """Yield a group with a limit in bytes below our own, or None if none can be made."""
     group = _made(limit)
     try:
         yield group
@@ -53,7 +53,7 @@ def memory_group(limit: int) -> Iterator[Group | None]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove it as soon as the last process that was killed in it is gone."""
+    """Remove a group as soon as the last process that was killed in it is gone."""
     deadline = time.monotonic() + _PATIENCE
     while (folder / "cgroup.procs").read_text() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -74,7 +74,7 @@ def _made(limit: int) -> Group | None:
 
 
 def _candidates() -> Iterator[Group]:
-    """Below our own group, or where that can have none (version 2), as near as can be."""
+    """Yield groups below our own, and below its parents: in version 2 ours may have none."""
     name = f"bench-nvcc-{os.getpid()}"
     v1 = {"limit_file": "memory.limit_in_bytes", "events_file": "memory.oom_control"}
     v2 = {"limit_file": "memory.max", "events_file": "memory.events"}

@@ -109,7 +109,7 @@ class _Watch(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Sample, and kill what takes too much or too long."""
+        """Sample the memory; kill processes that take too much or too long."""
         while not self._over.wait(_SAMPLE):
             tree = family((self._process, *self._servers))
             resident = sum(tree.values())
@@ -119,7 +119,7 @@ class _Watch(threading.Thread):
                 kill(pid for pid in tree if pid not in self._servers)
 
     def stop(self) -> None:
-        """Let it end."""
+        """End the thread."""
         self._over.set()
         self.join()
 
@@ -148,7 +148,7 @@ def family(ancestors: tuple[int, ...]) -> dict[int, int]:
 
 
 def _cpu(process: int) -> float:
-    """CPU seconds of a living process and of the children that it waited for."""
+    """Return the CPU seconds of a living process and of the children that it waited for."""
     fields = _fields(process)
     return 0.0 if fields is None else sum(map(int, fields[11:15])) * _TICK
 

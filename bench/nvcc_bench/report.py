@@ -18,7 +18,7 @@ _SCHEMA = 1
 
 
 def text(rows: Sequence[Row], goals: Sequence[Goal]) -> str:
-    """A table a case, then the goals."""
+    """Return a table for each case, then the goals."""
     lines = [f"{cores()} cores, {platform.machine()}, Linux {platform.release()}"]
     for case in dict.fromkeys(row.case for row in rows):
         lines += _table([row for row in rows if row.case == case])

@@ -65,7 +65,7 @@ class Bench:
     repeat: int
 
     def run(self, case: str, builds: Sequence[Build]) -> list[Row]:
-        """All builds in turn, as often as asked for; of each the run with the shortest wall."""
+        """Run all builds in turn, in all rounds; return the fastest run of each."""
         runs: dict[str, list[Row]] = {build.name: [] for build in builds}
         for at in range(self.repeat):
             for build in builds:
@@ -155,7 +155,7 @@ def _trouble(build: Build, done: Measured, folder: Path) -> str:
 
 
 def _say(row: Row, done: Measured) -> None:
-    """Talk on standard error while it goes on; a failure with what the program said."""
+    """Write a line about a run to standard error; after a failure also the program's output."""
     line = f"{row.case}: {row.build}: {row.wall:.2f} s, CPU {row.cpu:.1f} s, {row.trouble or 'ok'}"
     said = f"\n{done.said}" if row.trouble else ""
     sys.stderr.write(f"{line}{said}\n")

@@ -27,7 +27,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(sccache: str, folder: Path) -> Iterator[Server]:
-    """A server with a new cache in ``folder``; in the foreground, so that it can be waited for."""
+    """Run a server in the foreground, with a new cache in ``folder``; wait for its end."""
     folder.mkdir()
     socket = folder / "socket"
     env = {
