@@ -69,6 +69,27 @@ def test_an_action_names_no_folder_of_this_machine() -> None:
     assert spec.texts[TOOLS_FILE].decode() == f"{'ab' * 32}  /usr/bin/g++\n"
 
 
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("/src/k.cu", "k.cu"),
+        ("-I/src/include", "-Iinclude"),
+        ("-isystem/src/include", "-isysteminclude"),
+        ("--options-file=/src/a,/src/b", "--options-file=a,b"),
+        ("-ffile-prefix-map=/src/=/x", "-ffile-prefix-map==/x"),
+        ("/src/lib:/usr/lib:/src/more", "lib:/usr/lib:more"),
+        ('-DFILE=\\"/src/k.cu\\"', '-DFILE=\\"k.cu\\"'),
+        ("cat /src/a > /src/b", "cat a > b"),
+        ("@/src/arguments", "@arguments"),
+        ("/src/src/k.cu", "src/k.cu"),
+        *((same, same) for same in ("lib/src/k.cu", "/usr/src/k.h", "-I/usr/src", "-I../src/a")),
+        *((same, same) for same in ("-Ilib/src/a", "/srcs/k.cu", "-Wl,-rpath,/opt/src/lib")),
+    ],
+)
+def test_only_whole_paths_lose_the_root(word: str, found: str) -> None:
+    assert PathMap(Path("/src"), PRIVATE).text(word) == found
+
+
 def test_a_file_in_neither_folder_has_no_name() -> None:
     with pytest.raises(ValueError, match="/etc/passwd"):
         action_spec(step("true", reads="/etc/passwd"), PATHS, [])

@@ -50,6 +50,10 @@ export TMPDIR
 mkdir -p "$TMPDIR" && exec "$@"
 """
 _FAILED_PART = re.compile(r"archsplit: step (\d+) of the action failed\n\Z")
+_PATH_START = (
+    r"""((?:^|[\s=,:;"'(])(?:-(?:[A-Za-z]|isystem|iquote|idirafter|include|imacros)|@)?)"""
+)
+"""The text before an absolute path: with the root /src, lib/src/k.cu and /usr/src/k.h stay."""
 _LEFT_OUT = {"TMPDIR", "HOME", "PWD"}
 """Variables that name folders of this machine, and change no result."""
 
@@ -99,6 +103,7 @@ class PathMap:
     def __init__(self, root: Path, private: Path) -> None:
         self._root = root
         self._private = private
+        self._root_start = re.compile(_PATH_START + re.escape(f"{root}/"))
 
     def name(self, path: Path) -> PurePosixPath:
         """Return the name of a file in actions.
@@ -113,9 +118,7 @@ class PathMap:
     def text(self, word: str) -> str:
         """Return an argument or a variable with names for both folders."""
         # The private folder first: it may be below the other one.
-        word = word.replace(f"{self._private}/", f"{WORK_FOLDER}/")
-        word = word.replace(str(self._private), WORK_FOLDER)
-        return word.replace(f"{self._root}/", "")
+        return self._root_start.sub(r"\1", word.replace(str(self._private), WORK_FOLDER))
 
 
 def action_spec(

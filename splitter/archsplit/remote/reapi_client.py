@@ -383,18 +383,16 @@ class ReapiClient:
         compressed = (
             await asyncio.to_thread(_compress, whole) if self._should_compress(digest) else whole
         )
-        is_compressed = len(compressed) < len(whole)
-        blob = compressed if is_compressed else whole
-        name = _blob_name(digest, is_compressed=is_compressed)
+        blob = min(whole, compressed, key=len)
+        name = _blob_name(digest, is_compressed=len(blob) < len(whole))
         name = f"{self._prefix()}uploads/{uuid.uuid4()}/{name}"
 
-        async def write() -> bytes:
-            reply: bytes = await self._channel.stream_unary(
+        async def write() -> Any:
+            return await self._channel.stream_unary(
                 "/google.bytestream.ByteStream/Write",
                 request_serializer=encode_message,
                 response_deserializer=bytes,
             )(write_requests(name, blob), metadata=self._metadata)
-            return reply
 
         await self._retry(write)
         self._traffic.sent += len(blob)
