@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from archsplit.cache.backends import open_remote
 from archsplit.cache.entry import CacheEntry, KeyComponent, encode_entry
 from archsplit.cache.remote import RemoteError
 from archsplit.cache.sealed_blob import OUTPUT_NAME, encode_result
@@ -171,6 +172,14 @@ def test_token_for_another_machine_is_refused_without_encryption(server: Server,
 def test_token_for_this_machine_needs_no_encryption(server: Server, host: str) -> None:
     remote(f"grpc://{host}:8980", "secret")
     assert server.channels == [(f"{host}:8980", False)]
+
+
+@pytest.mark.parametrize("user", [":secret", "me:secret", "secret"])
+def test_address_may_have_the_token(server: Server, user: str) -> None:
+    name, store = open_remote(f"grpc://{user}@localhost:1")
+    assert name == "grpc://localhost:1"
+    assert store.get(PATH, seconds=5) is None
+    assert {metadata for _, metadata, _ in server.calls} == {(("authorization", "Bearer secret"),)}
 
 
 @pytest.mark.parametrize("instance", ["", "main"])

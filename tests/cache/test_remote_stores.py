@@ -218,7 +218,11 @@ def test_another_machines_rows_are_added_to_ones_own(tmp_path: Path, server: Cac
 
 
 @pytest.mark.parametrize(
-    "address", ["me:secret@host/x", "/secret", "https://", "http://me:se/cret@host", "http://h:0"]
+    "address",
+    [
+        *("me:secret@host/x", "/secret", "https://", "http://me:se/cret@host", "http://h:0"),
+        *("http://me:secret@[::1/x", "http://me:secret@h\u2100st"),
+    ],
 )
 def test_invalid_address_is_refused_without_its_password(address: str) -> None:
     with pytest.raises(UsageError, match="not an address") as refused:

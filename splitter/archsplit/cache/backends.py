@@ -208,8 +208,9 @@ def _open_grpc(address: str) -> Remote:
 
     parts = urlsplit(address)
     user = _credentials(parts.hostname or "", parts.username or parts.password, parts.password)
-    token = user.partition(":")[2] if user else ""
-    return GrpcRemote(public_name(address), token=token)
+    name, _, password = (user or "").partition(":")
+    # A token may be written as the user, as in grpcs://TOKEN@host.
+    return GrpcRemote(public_name(address), token=password or name)
 
 
 def public_name(address: str) -> str:

@@ -134,8 +134,8 @@ def _addresses(text: str) -> tuple[str, ...]:
     from urllib.parse import urlsplit  # noqa: PLC0415
 
     for address in text.split():
-        parts = urlsplit(address)
         with contextlib.suppress(ValueError):
+            parts = urlsplit(address)
             if parts.scheme and parts.hostname and parts.port != 0:
                 continue
         # Without the text, which may contain a password.
