@@ -95,6 +95,11 @@ def test_the_drawing_shows_measured_seconds() -> None:
     assert 'n0 [label="cicc \\"sm_90\\"\\n2.00 s"]' in text
 
 
+def test_backslash_of_a_name_is_one_in_the_drawing() -> None:
+    graph = Graph(steps=(step("a\\n.cu"),))
+    assert '[label="a\\\\n.cu\\n' in format_graph_dot(graph)
+
+
 @pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed")
 def test_graphviz_understands_the_drawing() -> None:
     done = subprocess.run(

@@ -169,7 +169,7 @@ def format_graph_dot(graph: Graph, outcome: Outcome | None = None) -> str:
 def _dot_lines(graph: Graph, seconds: Sequence[float]) -> Iterator[str]:
     yield '    rankdir="LR"; node [shape="box", fontname="sans-serif"];'
     for position, step in enumerate(graph.steps):
-        name = step.name.replace('"', '\\"')
+        name = step.name.replace("\\", "\\\\").replace('"', '\\"')
         yield f'    n{position} [label="{name}\\n{seconds[position]:.2f} s"];'
     for position, earlier in enumerate(graph.dependencies):
         yield from (f"    n{each} -> n{position};" for each in sorted(earlier))
