@@ -1,4 +1,4 @@
-"""Settings of the cache: one table, and the places where each setting can be made.
+"""Settings of the cache: one table, and the sources of each setting.
 
 Input are ``--cache``, environment variables and a file; output is `Settings`. The table gives each
 setting its variable, key of the file and parser, so that all agree.

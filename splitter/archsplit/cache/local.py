@@ -4,11 +4,10 @@
 renamed, and every read checks a digest: no reader gets a partial file. Also here: verification,
 export as a reproducible tar file, import, and LRU eviction.
 
-Wheels that were downloaded as inputs are in a folder beside it. They have names of their own and
-are no entries of the store, so they are counted and evicted apart: at most the cache's maximum size
-together, the least recently used first. The last use is a file's time of access, which is set here,
-because many file systems don't keep it. The time of the change stays: pip compares files by their
-content.
+Wheels that were downloaded as inputs are in a folder beside ``ac``. They are not entries of the
+store, so they are counted and evicted separately: at most the cache's maximum size together, the
+least recently used first. The last use is a file's access time, which is set here, because many
+file systems don't keep it. The modification time stays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Remote stores of one process: lookups after the local store, uploads beside other work.
+"""Remote stores of one process: lookups after the local store, uploads during other work.
 
 Input are keys and blobs; output is a blob with the name of its store. All remote stores share one
 `TimeBudget`: misses may delay a build by so many seconds and no more, hits refund their savings. A

@@ -174,7 +174,7 @@ def encode_result(compressed: Buffer, *, inline: bool = True) -> bytes:
 def decode_result(blob: Buffer) -> tuple[str, int, memoryview | None]:
     """Return digest, size and bytes of a message's output file.
 
-    The digest is a SHA-256 in hexadecimal digits; the bytes are None where they are a blob of their
+    The digest is a SHA-256 in hexadecimal digits; the bytes are None if they are a blob of their
     own. Fields that servers add are ignored.
 
     Raises:

@@ -1,8 +1,8 @@
 """Counts of hits and misses, and the log that explains misses.
 
-Each process appends one line of counts, without locks. The miss log is a folder of small files
-beside the store, by source: earlier key components and miss reasons. What can't be written or read
-counts as missing.
+Each process appends one line of counts, without locks. The miss log has a small file for each
+source, with earlier key components or miss reasons. A file that can't be written or read counts as
+missing.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def read_counts(folder: Path) -> tuple[LookupCount, ...]:
 def _rows(folder: Path) -> Iterator[LookupCount]:
     for name in sorted_names(folder):
         with contextlib.suppress(OSError):
-            # A line may be torn where the disk was full.
+            # A full disk leaves a torn line.
             for line in read_stored_file(folder / name)[0].splitlines():
                 with contextlib.suppress(ValueError, TypeError):
                     yield from [_count(*row) for row in json.loads(line)]

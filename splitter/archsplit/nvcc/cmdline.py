@@ -76,7 +76,7 @@ _LANGUAGE_OPTIONS = {"x", "x-lang"}
 _LINK_TIME = "lto"
 """A part of the options and targets that leave code generation to the link."""
 _TOOL_PREFIX, _TOOL_SUFFIX = "X", "-options"
-"""Of options for other tools; their value, the next word, may look like an option of nvcc."""
+"""Begin and end of options for other tools; their value, the next word, may look like an option."""
 
 
 Option = tuple[str, str, tuple[str, ...]]

@@ -120,7 +120,7 @@ class CudaLibrary:
     Attributes:
         file: absolute, for the linker.
         soname: the name by which plugins need it.
-        include: the folder of its headers beside it, or None.
+        include: the folder of its headers, or None.
         requirement: of the plugins, on NVIDIA's wheel.
         place: the folder of the wheel's libraries, relative to site-packages.
     """
@@ -169,7 +169,7 @@ def find_cuda_libraries(
 
 
 def wheel_folders(toolkit: Toolkit, site_folders: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the library folders of NVIDIA's wheels for a toolkit's major, beside its own."""
+    """Return the library folders of NVIDIA's wheels for a toolkit's major, without its own."""
     places = dict.fromkeys(wheel.place(toolkit.cuda_version // 1000) for wheel in _WHEELS)
     return tuple(_site_places(toolkit, places, site_folders))
 

@@ -2,8 +2,8 @@
 
 In: an option, the environment, site-packages; out: paths of nvcc. The wrapper itself may be a
 candidate, as compiler caches are: a link, or a script, with the name nvcc. Such a candidate is
-skipped, or the wrapper would start itself without end. A module of its own, because each hit of the
-wrapper needs it: it imports nothing that Python's start hasn't imported.
+skipped, or the wrapper would start itself without end. Each hit of the wrapper needs this module,
+so it imports nothing that Python's start hasn't imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRIED_VARIABLE = "ARCHSPLIT_NVCC_TRIED"
 _NVCC, _WRAPPER = "nvcc", "archsplit-nvcc"
 _LAUNCHERS = {"ccache", "sccache"}
 _PROFILE = "nvcc.profile"
-"""A file beside every real nvcc."""
+"""A file in the folder of every real nvcc."""
 _CALLS_WRAPPER = rb"archsplit-nvcc(?=[\s\"';]|$)|archsplit\s+nvcc\s"
 _HEAD_BYTES = 4096
 

@@ -61,7 +61,7 @@ WEIGHTS: Mapping[StepKind, float] = {
 """Seconds by kind, measured on a thrust sort; only their ratio matters."""
 
 SECONDS_PER_BYTE: Mapping[StepKind, float] = {StepKind.PTXAS: 1.5e-6}
-"""Seconds for each byte of input, where that says more than `WEIGHTS`.
+"""Seconds for each byte of input, if they are a better guess than `WEIGHTS`.
 
 Measured: 0.9e-6 to 1.9e-6 for PTX of 0.14 to 1.4 MB, of products of matrices, sorts and plain maps.
 """
@@ -454,7 +454,7 @@ class _Reader:
 
     def check_removals(self) -> None:
         """Refuse a transcript that removes a file which no step writes."""
-        # nvcc removes an archive before it writes the archive anew.
+        # nvcc removes an archive before it writes a new one.
         for path in sorted(self._removed):
             is_written = path in self._writers or path.is_relative_to(self._folder)
             if not is_written:

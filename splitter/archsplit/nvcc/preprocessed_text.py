@@ -1,10 +1,10 @@
 """Preprocessed text: line markers, included files, and the private folder's name; pure.
 
-Edits that only move lines should hit the cache, so that line markers are removed where code can't
-use its line number. Code gets a line number in the place itself (``__LINE__``) or, by a default
-argument, where a function is called. libcu++'s own headers do the latter
-(``cuda/std/__exception/cuda_error.h`` of CUDA 13.3, not yet of 13.0), so all that uses Thrust has
-such a place, while hardly any of it uses lines of the user's files.
+Edits that only move lines should hit the cache, so line markers are removed if the code can't use
+its line numbers. Code gets its own line number by ``__LINE__``, or the line number of its caller by
+a default argument. libcu++'s own headers do the latter (``cuda/std/__exception/cuda_error.h`` of
+CUDA 13.3, not yet of 13.0). So each source with Thrust asks for line numbers, but hardly any
+asks for line numbers of the user's files.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def text_digest(content: bytes) -> str:
 
 
 def without_markers(text: bytes) -> bytes:
-    """Return the text without what says where each line comes from, and without empty lines."""
+    """Return the text without line markers and empty lines."""
     return _MARKERS_AND_BLANKS.sub(b"\n", b"\n" + text)[1:]
 
 
@@ -147,15 +147,15 @@ def with_assert_locations(text: bytes, show: Callable[[bytes], bytes] = lambda n
 def strip_unused_line_markers(text: bytes) -> bytes:
     """Return the text without the markers and empty lines that change no meaning.
 
-    Where code asks for its line, all of them stay, unless it is the toolkit's own that asks, and
-    nothing of what asks is named anywhere else: then the markers of the toolkit's files stay.
+    If the user's code asks for its line, or names a function of the toolkit that does, all of them
+    stay. If only the toolkit's own code asks, only the markers of the toolkit's files stay.
     """
     text = with_assert_locations(text)
     # No code asks for its line, so that no marker has a meaning.
     if not uses_location(text):
         return without_markers(text)
     toolkit = tuple(found[1] for found in (_TOOLKIT.search(text), _CCCL.search(text)) if found)
-    # Without the toolkit's own headers it is not known whose the question is.
+    # Without the toolkit's headers it is not known whose code asks.
     if not toolkit:
         return text
     parts = list(_parts(text))
@@ -177,7 +177,7 @@ def _visible_text(part: _Part, toolkit: tuple[bytes, ...]) -> bytes:
     folder = max(filter(part.file.startswith, toolkit), key=len, default=None)
     if folder is None:
         return without_markers(part.text)
-    # The same toolkit elsewhere says the same.
+    # The same toolkit in another folder gives the same text.
     return part.marker.replace(folder, b"<toolkit>/", 1) + part.text
 
 
@@ -186,7 +186,7 @@ def _uses_only_own_lines(parts: list[_Part], folders: tuple[bytes, ...]) -> bool
     toolkit = [part for part in parts if part.file.startswith(folders)]
     whole = b"".join(part.text for part in toolkit)
     others = b"".join(part.text for part in parts if not part.file.startswith(folders))
-    # The user's own code asks: all lines count.
+    # If the user's own code asks, all lines count.
     if _LOCATION_OR_CALL.search(others):
         return False
     names = _functions_with_location(whole)
@@ -194,7 +194,7 @@ def _uses_only_own_lines(parts: list[_Part], folders: tuple[bytes, ...]) -> bool
         return False
     use = {part.file for part in toolkit if _LOCATION_OR_CALL.search(part.text)}
     elsewhere = b"".join(part.text for part in toolkit if part.file not in use)
-    # Who takes one of these as a parameter may have the caller's line without naming it.
+    # A function with one of these as a parameter gets the caller's line without naming it.
     public = {name for name in names if not _RESERVED.match(name)} | _classes(names, whole)
     return not public or _words(public).search(elsewhere) is None
 

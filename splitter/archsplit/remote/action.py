@@ -1,4 +1,4 @@
-"""Actions: steps without a place, for machines that share no folder with this one.
+"""Actions: steps that name no folder of this machine, for machines that share no folder with it.
 
 In: a step with absolute paths. Out: an `ActionSpec` with paths relative to the root of an empty
 folder. The recipe's folder becomes that root, and the private folder a folder below it:

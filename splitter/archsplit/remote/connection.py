@@ -1,7 +1,7 @@
 """The connection to a farm or a cluster, and the checks before a build.
 
-The libraries of both are optional dependencies. The first failed check ends all: those behind it
-need what it has not found. Its row is there, too.
+The libraries of both are optional dependencies. The checks end at the first failure, because the
+later checks need the earlier parts. The failed check has a row, too.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def run_action(
 
 
 def _refused(others: Iterable[str]) -> DaskResult:
-    """Return the result of an action whose tools are others here."""
+    """Return the result of an action if this worker has other tools."""
     return {
         "returncode": OTHER_TOOLS_STATUS,
         "stdout": "".join(f"{path}: FAILED\n" for path in others),

@@ -48,7 +48,7 @@ _BUSY_SECONDS = 300.0
 """Seconds without progress after a worker has taken one: other builds may keep all workers busy."""
 _QUEUED, _EXECUTING = 2, 3
 _KILLED = {-9, 137}
-"""Exit statuses after SIGKILL: by the kernel for want of memory, or with the worker."""
+"""Exit statuses after SIGKILL: the kernel's OOM killer sends it, or the end of the worker."""
 _CLOSE_SECONDS = 5.0
 _MISSES = 16
 """Misses in a row after which a build counts as new."""
@@ -286,7 +286,7 @@ class ReapiExecutor(FarmExecutor):
             self._executing.add(name)
             self._reports_begin = True
         elif stage == _QUEUED:
-            # For the first time, or once more because its worker was lost.
+            # A step is also queued again if its worker was lost.
             self._executing.discard(name)
             if self._began_to_wait is None:
                 self._began_to_wait = time.monotonic()
@@ -396,7 +396,7 @@ def _report(ended: Ended, future: futures.Future[CompletedProcess]) -> None:
 
 
 def _worker_seconds(metadata: Any) -> float:
-    """Return the seconds of a worker, as far as the server says them."""
+    """Return the seconds that a worker took; 0 if the server doesn't report them."""
     stages = ("input_fetch", "execution", "output_upload")
     times = (
         [_seconds(getattr(metadata, f"{name}_{end}_timestamp")) for end in ("start", "completed")]

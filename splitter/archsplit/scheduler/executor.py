@@ -138,7 +138,7 @@ class LocalExecutor:
     def kill_unawaited(self) -> None:
         """See `Executor.kill_unawaited`."""
         self._starter.kill_unawaited()
-        # Of a step that a signal kept out of the caller's list.
+        # Also a step that a signal kept out of the caller's list.
         for running in tuple(self._running.values()):
             running.kill(grace=0)
 
@@ -316,7 +316,7 @@ class MemoryWatchdog:
 
     def _is_pressed(self, free: int, active: Collection[RunningTask]) -> bool:
         """Return True if memory could be used up before a kill would free some."""
-        # What was killed a moment ago frees its memory soon: one kill at a time is enough.
+        # A step that was just killed frees its memory soon: one kill at a time is enough.
         leaving = sum(one.peak_memory for one in active if one.killed_for_memory)
         surprises = sum(one.overshoot(_KILL_SECONDS) for one in active if not one.killed_for_memory)
         return free + leaving <= surprises

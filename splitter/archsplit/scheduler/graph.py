@@ -125,7 +125,7 @@ class Graph:
         return tuple(lengths)
 
     def ranks(self, seconds: Sequence[float]) -> tuple[float, ...]:
-        """Return each step's critical path, made longer where it should start early.
+        """Return each step's critical path, made longer if the step should start early.
 
         Cheap steps that are the first to read a source come before the others, so that an error in
         the source shows at once. They are so cheap that the run takes hardly longer.

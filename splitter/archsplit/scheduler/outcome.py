@@ -34,7 +34,7 @@ class FinishedStep(NamedTuple):
         cores: number of cores in the step's command.
         fault: the reason of a failure, for a message that begins with the step's name; "" for a
             success.
-        peak_memory: bytes; 0 where the runner doesn't measure.
+        peak_memory: bytes; 0 if the runner doesn't measure.
         attempts: 1, plus one for each restart because memory was short; 0 for a cached result.
         worker_seconds: seconds on another machine, without waits and transfers; 0 for a result that
             a farm had; None for a step of this machine.
@@ -159,7 +159,7 @@ class RunLog:
 
 
 def format_graph_dot(graph: Graph, outcome: Outcome | None = None) -> str:
-    """Return the graph as DOT text, with measured seconds, or guesses where there are none."""
+    """Return the graph as DOT text, with measured seconds, or guesses."""
     seconds = [step.weight for step in graph.steps]
     for done in outcome.finished if outcome is not None else ():
         seconds[done.position] = done.seconds

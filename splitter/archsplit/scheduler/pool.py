@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 ALL_MEMORY = 1 << 60
-"""Bytes of a request to run on its own: no other step fits beside it."""
+"""Bytes of a request to run without other steps: no memory is left for them."""
 _LEAST_MARGIN, _MOST_MARGIN = 48 << 20, 1 << 30
 _MEMORY_RETRY = 0.1
 """Seconds after which programs outside the pool may have released memory."""
@@ -27,7 +27,7 @@ class PoolRequest(NamedTuple):
     """A request to run one step.
 
     Attributes:
-        memory: expected peak bytes; `ALL_MEMORY` to run on its own.
+        memory: expected peak bytes; `ALL_MEMORY` to run without other steps.
         urgency: expected seconds from the step's start to the end of the build.
         is_remote: True for a slot of a farm; see `MixedPool`.
     """

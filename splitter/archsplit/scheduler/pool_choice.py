@@ -91,7 +91,7 @@ class Jobserver:
 
     Args:
         reading: a descriptor that reads without blocking; closed by `close`.
-        writing: where tokens are put back; closed by `close`.
+        writing: a descriptor to put tokens back; closed by `close`.
         jobs: the number of ``make -j``, or None if MAKEFLAGS has none.
     """
 

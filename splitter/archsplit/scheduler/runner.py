@@ -217,7 +217,7 @@ class GraphRunner:
         )
         self._log = RunLog(graph)
         self._watchdog = MemoryWatchdog(pool)
-        # Of this machine's steps, and of a farm's.
+        # This machine's steps and a farm's have slots of their own.
         self._kinds = len({step.is_remote for step in graph.steps})
         self._active: dict[int, RunningTask] = {}
         self._alone: set[int] = set()
@@ -369,7 +369,7 @@ class GraphRunner:
         task = self._remove_ended(position)
         if isinstance(done, BaseException):
             raise done
-        # A canceled step has an exit code of its signal, and is not a failure of its own.
+        # The exit code of a canceled step is its signal's: the step has not failed.
         if task.is_canceled:
             self._schedule.discard(position)
         elif isinstance(task, RunningTask) and done is not None:

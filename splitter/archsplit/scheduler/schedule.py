@@ -1,9 +1,9 @@
 """Order of a run: the steps that start next, their cores and memory; starts nothing itself.
 
 `Schedule` holds the ready steps, the most urgent first, and knows what a failure leaves to do.
-`MemoryAdmission` lets a small step pass a big one that waits for memory only where the big one need
-not wait longer for it (backfill). `CoreAllocator` gives idle cores to long steps. `Estimates` has
-the expected seconds and memory of steps: from the history, from similar steps, from guesses.
+`MemoryAdmission` lets a small step pass a big one that waits for memory only if the big one
+needn't wait longer for it (backfill). `CoreAllocator` gives idle cores to long steps. `Estimates`
+has the expected seconds and memory of steps: from the history, from similar steps, from guesses.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Estimates:
         return max(self._observed.get(position, 0), self._expected_memory(position))
 
     def observe(self, position: int, memory: int) -> None:
-        """Record the measured peak of a step; 0 where it was not measured.
+        """Record the measured peak of a step; 0 if it was not measured.
 
         A step that was killed may have been about to take more.
         """
@@ -284,9 +284,9 @@ class MemoryAdmission:
         if self._refused is not None:
             self._refused = min(self._refused, memory)
             return
-        # Of several steps that lack memory only the first, the most urgent, gets a claim.
+        # Only the first step that lacks memory, which is the most urgent, gets a claim.
         self._refused = memory
-        # Where the ends of all own steps free too little, the wait for others has no known end.
+        # If the ends of all own steps free too little, the wait for others has no known end.
         self._until, free = float("inf"), 0
         for end, held in sorted(self._running):
             self._until = end

@@ -274,7 +274,7 @@ class SharedPool:
 
     def _may_exceed(self) -> bool:
         """Return True if this process may run one step beyond the slots."""
-        # Once is enough: a small compilation has ten steps, and each would wait anew.
+        # A process waits only once: a small compilation has ten steps, and each would wait again.
         if self._queue.seconds_waited() > _LONGEST_WAIT_SECONDS:
             self._has_waited_long = True
         return self._has_waited_long and not self._own
