@@ -120,11 +120,10 @@ def inspect(
     # This Python's own search path, so that an installed package is found by its name.
     folders = tuple(map(Path, site_packages)) or tuple(map(Path, filter(None, sys.path)))
     capabilities = _capabilities(gpus) or tuple(GPU_BY_CAPABILITY)
-    inventory = read_inventory(
-        InspectRequest(
-            subject=os.fspath(subject), site_folders=folders, digest=digest, kernels=kernels
-        )
+    request = InspectRequest(
+        subject=os.fspath(subject), site_folders=folders, digest=digest, kernels=kernels
     )
+    inventory = read_inventory(request)
     return Inspection(inventory=inventory, devices=device_usage(inventory, capabilities))
 
 
@@ -329,6 +328,7 @@ def build(
 
     Raises:
         RecipeError: the recipe is wrong; the message lists every fault.
+        UsageError: ``core`` or ``nvcc`` for a prebuilt file, which no nvcc compiles.
         ArchsplitError: base of all errors; a step failed; ``out`` is as it was.
     """
     from archsplit.recipe.load import load
@@ -336,14 +336,19 @@ def build(
     from archsplit.recipe.single_build import apply_policy_to_prebuilt
 
     known, effects = load(Path(recipe)), _effects(jobs=jobs)
+    compiler = None if nvcc is None else Path(nvcc)
     # The same file name, two kinds of recipes: `[source]` instead of sources to compile.
     if isinstance(known, SplitRecipe):
         from archsplit.split.from_recipe import split_by_recipe
         from archsplit.system.env import build_date
 
+        # A command of the recipe compiles, too.
+        if not core or (compiler and not known.source.build):
+            raise UsageError(f"core and nvcc are for sources; {known.file} has a prebuilt file")
         if policy is not None:
             known = apply_policy_to_prebuilt(known, policy, day=build_date(effects.environment))
-        return split_by_recipe(known, effects, out=Path(out), targets=_targets(targets))
+        wanted = _targets(targets)
+        return split_by_recipe(known, effects, out=Path(out), targets=wanted, nvcc=compiler)
     from archsplit.build.pipeline import build_recipe
     from archsplit.build.plan import BuildRequest
 
@@ -351,7 +356,7 @@ def build(
         recipe=known,
         targets=_targets(targets),
         core=core,
-        nvcc=() if nvcc is None else (Path(nvcc),),
+        nvcc=(compiler,) if compiler else (),
         policy=policy,
     )
     return build_recipe(request, _with_cache(effects), out=Path(out))

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 _FARM_SETTINGS = ("remote", "remote-jobs", "remote-ca", "remote-cert", "remote-key")
 _SETTINGS = ("target", "nvcc", "jobs", "policy", "cache", *_FARM_SETTINGS)
-_FARM_JOBS = "64"
 _TOKEN_VARIABLE = "ARCHSPLIT_REMOTE_TOKEN"
 _CONSOLE = SafeConsole(stderr=True, highlight=False, emoji=False)
 
@@ -173,9 +172,7 @@ def _call(
         policy=settings.get("policy"),
     )
     effects = replace(_effects(settings), cache=_cache(settings), engine=_engine(settings))
-    targets: tuple[Target, ...] = ()
-    if "target" in settings:
-        targets = _targets(settings["target"], several=is_editable)
+    targets = _targets(settings["target"], several=is_editable) if "target" in settings else ()
     # Resolvers have read the table before any hook ran.
     recipe = requested_recipe(request, effects)
     check_project_table(recipe.project, recipe.root)
@@ -248,7 +245,8 @@ def _engine(settings: Mapping[str, str]) -> EngineChoice | None:
         certificate=cert,
         key=key,
     )
-    jobs = _jobs(settings.get("remote-jobs", _FARM_JOBS), name="remote-jobs")
+    # The default of `archsplit build --remote-jobs`.
+    jobs = _jobs(settings.get("remote-jobs", "64"), name="remote-jobs")
     return EngineChoice(endpoint=endpoint, jobs=jobs)
 
 

@@ -8,13 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import archsplit
 from archsplit import api
-from archsplit.errors import InputError, TargetError, VerifyError
+from archsplit.errors import InputError, TargetError, UsageError, VerifyError
 
 if TYPE_CHECKING:
     from types import FunctionType
@@ -99,3 +99,13 @@ def test_errors_are_the_exceptions_of_the_command_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not installed"):
         api.doctor("no-such-thing")
     assert issubclass(VerifyError, api.ArchsplitError)
+
+
+@pytest.mark.parametrize("argument", [{"core": False}, {"nvcc": "/usr/bin/nvcc"}])
+def test_arguments_for_sources_are_refused_for_a_prebuilt_file(
+    tmp_path: Path, argument: dict[str, Any]
+) -> None:
+    (tmp_path / "a-1-py3-none-any.whl").touch()
+    (tmp_path / "recipe.toml").write_text('[source]\nwheel = "*.whl"\n')
+    with pytest.raises(UsageError, match="has a prebuilt file"):
+        api.build(tmp_path, out=tmp_path / "out", **argument)
