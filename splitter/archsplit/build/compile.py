@@ -40,7 +40,7 @@ from archsplit.recipe.inputs import (
     find_unlisted_inputs,
     relative_name,
 )
-from archsplit.scheduler.runner import NO_SPACE_HINT, is_full
+from archsplit.scheduler.runner import NO_SPACE_HINT, has_no_space
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.process import run_checked
 
@@ -222,7 +222,7 @@ class ObjectPlanner:
             reply = run_checked(self.runner, command, what="nvcc --dryrun").stderr
         except ToolFailedError as error:
             # nvcc doesn't say why its first preprocessing failed.
-            if is_full(folder):
+            if has_no_space(folder):
                 raise DiskFullError(error.message, hint=NO_SPACE_HINT) from error
             raise
         return parse_dryrun(reply, folder=folder, cwd=self.context.recipe.root)

@@ -28,7 +28,7 @@ from archsplit.errors import (
 )
 from archsplit.index.plan import NameStatus
 from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds, utc_text
-from archsplit.scheduler.runner import NO_SPACE_HINT, is_full
+from archsplit.scheduler.runner import NO_SPACE_HINT, has_no_space
 from archsplit.system.env import without_passwords
 from archsplit.system.fs import read_file, sha256, temporary_dir
 from archsplit.system.process import Command
@@ -202,7 +202,7 @@ class Twine:
                 return _RESULT.validate_json(read_file(result))
             except (InputError, ValidationError):
                 message = f"twine {verb} crashed: {_last_line(done)}"
-                if is_full(folder):
+                if has_no_space(folder):
                     raise DiskFullError(message, hint=NO_SPACE_HINT) from None
                 raise ToolFailedError(message) from None
 

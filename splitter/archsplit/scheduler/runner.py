@@ -169,7 +169,7 @@ def is_disk_full(step: Step, failed: FinishedStep) -> bool:
     """Return True if a step failed because the disk is full."""
     # gcc's reason may be "No such file or directory", and there is space when it has ended.
     is_reported = _NO_SPACE.search(failed.stderr) is not None
-    return is_reported or any(is_full(path.parent) for path in step.writes)
+    return is_reported or any(has_no_space(path.parent) for path in step.writes)
 
 
 def _failure_error(step: Step, failed: FinishedStep) -> StepError | DiskFullError:
@@ -191,7 +191,7 @@ def _failure_error(step: Step, failed: FinishedStep) -> StepError | DiskFullErro
     return StepError(message)
 
 
-def is_full(folder: Path) -> bool:
+def has_no_space(folder: Path) -> bool:
     """Return True if a folder's disk has no room for a tool's file."""
     if not folder.is_dir():
         return False
