@@ -10,7 +10,8 @@ import pytest
 from archsplit.devicecode.apply import check_plan
 from archsplit.errors import VerifyError
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import host_containers, read_wrappers
+from archsplit.formats.elf_dynamic import Dynamic, read_pointers
+from archsplit.formats.fatbin import WRAPPER_SECTION, host_containers
 from archsplit.formats.reader import open_file
 from handmade_samples import THREE, Maker, container, for_devices, image, slimmed
 
@@ -52,9 +53,12 @@ def test_image_for_another_gpu_is_found(slim: tuple[FilePlan, Path]) -> None:
 
 
 def test_wrapper_pointing_at_another_container_is_found(slim: tuple[FilePlan, Path]) -> None:
-    records = [wrapper.record for wrapper in read_wrappers(Elf(open_file(slim[1])))]
-    assert None not in records
-    first, second = records[0] or 0, records[1] or 0
+    elf = Elf(open_file(slim[1]))
+    wrappers = elf.section(WRAPPER_SECTION)
+    assert wrappers is not None
+    first, second, *_ = (
+        pointer.record or 0 for pointer in read_pointers(elf, Dynamic(elf), wrappers.addresses)
+    )
     other = slim[1].read_bytes()[second + 16 : second + 24]
     assert "wrappers point at other containers" in findings(slim, first + 16, other)
 

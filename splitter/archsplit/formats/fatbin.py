@@ -469,21 +469,11 @@ class Wrapper:
         offset: file offset of the wrapper.
         version: 1, or 2 for a device-linked program (``-rdc=true``).
         container: the container, or None if the file has no value for the pointer.
-        record: file offset of the Elf64_Rela whose addend is the pointer, or None.
     """
 
     offset: int
     version: int
     container: Container | None
-    record: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PointerTarget:
-    """Target of a wrapper's pointer, and the relocation of the pointer."""
-
-    window: Window
-    record: int | None
 
 
 def read_wrappers(elf: Elf) -> Iterator[Wrapper]:
@@ -508,8 +498,7 @@ def read_wrappers(elf: Elf) -> Iterator[Wrapper]:
         yield Wrapper(
             offset=content.start + offset,
             version=version,
-            container=None if target is None else read_container(target.window, 0),
-            record=None if target is None else target.record,
+            container=None if target is None else read_container(target, 0),
         )
 
 
@@ -528,8 +517,8 @@ def _check_wrapper(content: Window, offset: int, magic: int, version: int) -> No
         raise content.fault(offset + 4, "version of a wrapper", str(version), "1 or 2")
 
 
-def _pointer_targets(elf: Elf, section: Section) -> Iterator[tuple[int, _PointerTarget]]:
-    """Return the pointers' targets by the wrapper's offset in its section."""
+def _pointer_targets(elf: Elf, section: Section) -> Iterator[tuple[int, Window]]:
+    """Return each wrapper's offset in its section, and the bytes that its pointer leads to."""
     # The type decides which of the tables below exist.
     if elf.header.type == FileType.OBJECT:
         return _targets_in_object(elf, section)
@@ -538,48 +527,44 @@ def _pointer_targets(elf: Elf, section: Section) -> Iterator[tuple[int, _Pointer
     return _targets_in_library(elf, section)
 
 
-def _targets_in_library(elf: Elf, section: Section) -> Iterator[tuple[int, _PointerTarget]]:
+def _targets_in_library(elf: Elf, section: Section) -> Iterator[tuple[int, Window]]:
     for pointer in read_pointers(elf, Dynamic(elf), section.addresses):
         wrapper, field = divmod(pointer.address - section.address, _WRAPPER.size)
         if field == _DATA_AT:
             # To the end of the segment: the container's own header has its size.
-            window = elf.from_address(pointer.value, "container of a wrapper")
-            yield wrapper * _WRAPPER.size, _PointerTarget(window=window, record=pointer.record)
+            target = elf.from_address(pointer.value, "container of a wrapper")
+            yield wrapper * _WRAPPER.size, target
 
 
-def _targets_in_program(elf: Elf, section: Section) -> Iterator[tuple[int, _PointerTarget]]:
+def _targets_in_program(elf: Elf, section: Section) -> Iterator[tuple[int, Window]]:
     # A program that is not position-independent has final addresses, and no relocations for them.
     for index, (_, _, data, _) in enumerate(
         elf.content(section).records(_WRAPPER, WRAPPER_SECTION)
     ):
-        window = elf.from_address(data, "container of a wrapper")
-        yield index * _WRAPPER.size, _PointerTarget(window=window, record=None)
+        yield index * _WRAPPER.size, elf.from_address(data, "container of a wrapper")
 
 
-def _targets_in_object(elf: Elf, section: Section) -> Iterator[tuple[int, _PointerTarget]]:
+def _targets_in_object(elf: Elf, section: Section) -> Iterator[tuple[int, Window]]:
     relocations = list(_absolute_relocations(elf, section))
     # An undefined or absolute symbol has no section: the linker decides about its value.
-    indexes = {index for _, index, _, _ in relocations if 0 < index < _SHN_LORESERVE}
+    indexes = {index for _, index, _ in relocations if 0 < index < _SHN_LORESERVE}
     sections = {other.index: other for other in elf.sections() if other.index in indexes}
-    for wrapper, index, at, record in relocations:
+    for wrapper, index, at in relocations:
         if index in sections:
             window = elf.content(sections[index])
-            container = window.part(at, len(window) - at, "container of a wrapper")
-            yield wrapper, _PointerTarget(window=container, record=record)
+            yield wrapper, window.part(at, len(window) - at, "container of a wrapper")
 
 
-def _absolute_relocations(elf: Elf, section: Section) -> Iterator[tuple[int, int, int, int]]:
-    """Return each wrapper's offset, its target's section and offset, and the record."""
+def _absolute_relocations(elf: Elf, section: Section) -> Iterator[tuple[int, int, int]]:
+    """Return each wrapper's offset, and the section and offset that its pointer leads to."""
     tables = (one for one in elf.sections() if one.type == SectionType.RELA)
     relocations = _single_section(elf, (one for one in tables if one.info == section.index))
     if relocations is None:
         return
     absolute = relocation_type(elf, _ABSOLUTE)
     symbols = elf.content(elf.section_at(relocations.link))
-    table = elf.content(relocations)
-    for number, (offset, info, addend) in enumerate(table.records(RELA, "relocations")):
+    for offset, info, addend in elf.content(relocations).records(RELA, "relocations"):
         wrapper, field = divmod(offset, _WRAPPER.size)
         if field == _DATA_AT and info & 0xFFFF_FFFF == absolute:
             row = symbols.unpack(SYMBOL, (info >> 32) * SYMBOL.size, "symbol of a wrapper")
-            record = table.start + number * RELA.size
-            yield wrapper * _WRAPPER.size, row[3], row[4] + addend, record
+            yield wrapper * _WRAPPER.size, row[3], row[4] + addend
