@@ -62,17 +62,6 @@ def product_capability(name: str) -> Capability | None:
     return capabilities.get(_squeeze(words))
 
 
-def matching_products(words: str, *, limit: int = 4) -> tuple[str, ...]:
-    """Return the products that have all these words in their names, with their capabilities."""
-    query = set(_normalize(words).split())
-    return tuple(
-        f"{model} ({Capability.from_sm_number(row.sm)})"
-        for row in GPUS
-        for model in row.models
-        if query and query <= set(_normalize(model).split())
-    )[:limit]
-
-
 def _normalize(name: str) -> str:
     text = _SPACES.sub(" ", _MARKS.sub("", name.casefold())).strip()
     return re.sub(r"-(?=(?:pcie|sxm|nvl|\d+gb))", " ", _BRANDS.sub("", text))
@@ -288,5 +277,12 @@ def _nearest(entry: str) -> str:
 
 
 def _product_hint(words: str) -> str:
-    products = matching_products(words)
+    """Return a hint with the products that have all these words in their names; "" for none."""
+    query = set(_normalize(words).split())
+    products = [
+        f"{model} ({Capability.from_sm_number(row.sm)})"
+        for row in GPUS
+        for model in row.models
+        if query and query <= set(_normalize(model).split())
+    ][:4]
     return f"did you mean {' or '.join(products)}?" if products else ""

@@ -75,20 +75,15 @@ def without_passwords(text: str) -> str:
     return re.sub(r"(?<=://)[^/?#\s]+@", "", text)
 
 
-def original_environment(
-    environment: Mapping[str, str], initial_environment: Path | str = "/proc/self/environ"
-) -> dict[str, str]:
-    """Return the environment without the locale that Python itself may have set at its start.
+def original_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment without the locale that Python may have set at its start.
 
     Source: PEP 538.
-
-    Args:
-        environment: the environment of this process.
-        initial_environment: the kernel's copy of the environment at the start of the process.
     """
     original = dict(environment)
     try:
-        with open(initial_environment, "rb", buffering=0) as file:
+        # The kernel's copy of the environment at the start of the process.
+        with open("/proc/self/environ", "rb", buffering=0) as file:
             at_start = b"\0" + file.read()
     except OSError:
         return original

@@ -33,7 +33,7 @@ class Finding:
         subject: the file, distribution or program; "" for the only one that is checked.
         found: a sentence about the subject.
         expected: the expected value; "" if the sentence has it.
-        hint: what to do next.
+        hint: what to do next; "" if the message has it.
     """
 
     code: str
