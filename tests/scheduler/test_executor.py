@@ -15,6 +15,7 @@ from archsplit.scheduler.pool import (
     Denied,
     LocalPool,
     MixedPool,
+    PoolEntry,
     PoolRequest,
     WaitReason,
 )
@@ -171,6 +172,33 @@ def test_a_thread_takes_one_call_after_the_other() -> None:
     assert len(names) == 6
     assert len(set(names)) <= 2
     threads.close()
+
+
+class FullPool(LocalPool):
+    """A pool of a machine whose memory is used up by the step of another process."""
+
+    def free_memory(self) -> int:
+        return -1
+
+    def entries(self) -> list[PoolEntry]:
+        return [PoolEntry(1 << 40, 1 << 40, 1), *super().entries()]
+
+
+def test_remote_step_is_not_killed_for_the_memory_of_this_machine(tmp_path: Path) -> None:
+    step = Step(
+        name="there",
+        command=Command(argv=("/bin/sleep", "0.3"), cwd=tmp_path, env={}),
+        reads=(),
+        writes=(),
+        is_remote=True,
+    )
+    outcome = run_graph(
+        Graph(steps=(step,)),
+        RunOptions(
+            pool=MixedPool(FullPool(1), 1), runner=SubprocessRunner(), progress=SilentProgress()
+        ),
+    )
+    assert [done.attempts for done in outcome.finished] == [1]
 
 
 def test_remote_steps_take_no_slot_of_this_machine(tmp_path: Path) -> None:

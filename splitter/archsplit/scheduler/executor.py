@@ -301,11 +301,11 @@ class MemoryWatchdog:
         self.next_check = min(self.next_check, now + _FIRST_INTERVAL)
 
     def check(self, now: float, active: Collection[RunningTask]) -> None:
-        """Measure every step, and kill some if memory is nearly used up."""
+        """Measure the steps of this machine, and kill some if memory is nearly used up."""
         for one in active:
             one.measure(now)
         free = self._pool.free_memory()
-        if not self._is_pressed(free, active):
+        if not active or not self._is_pressed(free, active):
             self._pressed_since = None
         else:
             self._pressed_since = now if self._pressed_since is None else self._pressed_since

@@ -311,16 +311,14 @@ class _Groups:
         first, second = self.of(writer), self.of(reader)
         if first == second:
             return False
-        is_only_reader = self._groups_after(first) == {second}
-        is_only_writer = self._groups_before(second) == {first}
+        one_reader = self._groups_after(first) == {second}
+        one_writer = self._groups_before(second) == {first}
         # A cheap step that other groups wait for, or that waits for others, would delay them.
-        gains = (self._is_cheap(first) and is_only_reader) or (
-            self._is_cheap(second) and is_only_writer
-        )
+        gains = (self._is_cheap(first) and one_reader) or (self._is_cheap(second) and one_writer)
         if not gains and self._units(first) == self._units(second):
             # If nothing else could run meanwhile, one action costs less than two.
-            gains = size >= _LARGE or (is_only_writer and is_only_reader)
-        return gains and (is_only_writer or is_only_reader or not self._has_detour(first, second))
+            gains = size >= _LARGE or (one_writer and one_reader)
+        return gains and (one_writer or one_reader or not self._has_detour(first, second))
 
     def join(self, writer: int, reader: int) -> None:
         """Make one group of two steps' groups."""

@@ -363,7 +363,10 @@ class GraphRunner:
             if is_waiting:
                 self._lookups.store_result()
             if watched and self._log.now() >= self._watchdog.next_check:
-                self._watchdog.check(self._log.now(), self._active.values())
+                # The end of a farm's step frees no memory here.
+                steps, active = self._graph.steps, self._active.values()
+                local = [task for task in active if not steps[task.position].is_remote]
+                self._watchdog.check(self._log.now(), local)
 
     def _handle_end(self, position: int, done: CompletedProcess | BaseException | None) -> None:
         task = self._remove_ended(position)
