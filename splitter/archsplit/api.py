@@ -331,6 +331,8 @@ def build(
         UsageError: ``core`` or ``nvcc`` for a prebuilt file, which no nvcc compiles.
         ArchsplitError: base of all errors; a step failed; ``out`` is as it was.
     """
+    from dataclasses import replace
+
     from archsplit.recipe.load import load
     from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.recipe.single_build import apply_policy_to_prebuilt
@@ -351,6 +353,7 @@ def build(
         return split_by_recipe(known, effects, out=Path(out), targets=wanted, nvcc=compiler)
     from archsplit.build.pipeline import build_recipe
     from archsplit.build.plan import BuildRequest
+    from archsplit.cache.config import active_settings
 
     request = BuildRequest(
         recipe=known,
@@ -359,7 +362,8 @@ def build(
         nvcc=(compiler,) if compiler else (),
         policy=policy,
     )
-    return build_recipe(request, _with_cache(effects), out=Path(out))
+    effects = replace(effects, cache=active_settings(effects.environment))
+    return build_recipe(request, effects, out=Path(out))
 
 
 def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelease:
@@ -411,16 +415,6 @@ def _effects(*, jobs: int | None = 1) -> Effects:
         environment=os.environ,
         jobs=available_cores() if jobs is None else jobs,
     )
-
-
-def _with_cache(effects: Effects) -> Effects:
-    from dataclasses import replace
-
-    from archsplit.cache.config import resolve_settings
-
-    settings = resolve_settings(effects.environment)
-    # "off" is spelled as no cache at all, so that no folder is made.
-    return effects if settings.mode == "off" else replace(effects, cache=settings)
 
 
 def _targets(spellings: Spellings | None) -> tuple[Target, ...] | None:

@@ -33,7 +33,7 @@ from archsplit.build.backend_hooks import (
 )
 from archsplit.build.pipeline import build_recipe, write_source
 from archsplit.build.plan import BuildRequest, requested_recipe
-from archsplit.cache.config import resolve_settings
+from archsplit.cache.config import active_settings
 from archsplit.errors import UsageError, VerifyError
 from archsplit.recipe.load import load_recipe
 from archsplit.recipe.pyproject_table import check_project_table
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from archsplit.arch.target import Target
-    from archsplit.cache.config import Settings
 
 _FARM_SETTINGS = ("remote", "remote-jobs", "remote-ca", "remote-cert", "remote-key")
 _SETTINGS = ("target", "nvcc", "jobs", "policy", "cache", *_FARM_SETTINGS)
@@ -171,7 +170,7 @@ def _call(
         nvcc=(Path(settings["nvcc"]),) if "nvcc" in settings else (),
         policy=settings.get("policy"),
     )
-    effects = replace(_effects(settings), cache=_cache(settings), engine=_engine(settings))
+    effects = _effects(settings)
     targets = _targets(settings["target"], several=is_editable) if "target" in settings else ()
     # Resolvers have read the table before any hook ran.
     recipe = requested_recipe(request, effects)
@@ -250,14 +249,11 @@ def _engine(settings: Mapping[str, str]) -> EngineChoice | None:
     return EngineChoice(endpoint=endpoint, jobs=jobs)
 
 
-def _cache(settings: Mapping[str, str]) -> Settings | None:
-    found = resolve_settings(os.environ, mode=settings.get("cache"))
-    return None if found.mode == "off" else found
-
-
 def _effects(settings: Mapping[str, str]) -> Effects:
     return Effects(
         progress=SilentProgress(),
         environment=os.environ,
         jobs=_jobs(settings.get("jobs", str(available_cores()))),
+        cache=active_settings(os.environ, mode=settings.get("cache")),
+        engine=_engine(settings),
     )

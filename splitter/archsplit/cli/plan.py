@@ -39,7 +39,7 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Plan, and print the plan."""
     from archsplit.build.plan import plan_build
-    from archsplit.cache.config import resolve_settings
+    from archsplit.cache.config import active_settings
     from archsplit.recipe.load import load
     from archsplit.recipe.model import Recipe
     from archsplit.recipe.prebuilt import SplitRecipe
@@ -58,14 +58,13 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         from archsplit.cli.build import plan_prebuilt
 
         return plan_prebuilt(recipe, arguments)
-    settings = resolve_settings(os.environ)
     with (
         options.effects(console, jobs=arguments.jobs, quiet=True) as effects,
         plan_build(
             options.build_request(recipe, arguments),
             replace(
                 options.for_machine(effects, arguments),
-                cache=None if settings.mode == "off" else settings,
+                cache=active_settings(os.environ),
             ),
             # The same steps, whether or not an earlier plan has preprocessed the sources.
             keeps_text=False,
