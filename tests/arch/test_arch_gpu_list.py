@@ -50,6 +50,7 @@ def patterns(text: str) -> str:
         ("90a", "9.0", "sm_90a compute_90a", "sm_90*"),
         ("cc90", "9.0", "sm_90", "sm_90*"),
         ("90-real", "9.0", "sm_90", "sm_90*"),
+        ("90-virtual", "9.0", "compute_90", "compute_90"),
         ("9.0+PTX", "9.0", "sm_90 compute_90", "sm_90*"),
         ("sm90", "9.0", "sm_90", "sm_90"),
         ("SM_90a", "9.0", "sm_90a", "sm_90a"),

@@ -123,8 +123,9 @@ def parse_gpu_targets(text: str, *, detect: Detector = detect_gpus) -> tuple[Tar
 def parse_target_patterns(text: str, *, detect: Detector = detect_gpus) -> tuple[str, ...]:
     """Read a list of GPUs as shell patterns of target names.
 
-    A pattern (``compute_*``) and a target stay as they are; a capability and a product become
-    their machine code of any suffix: ``9.0`` is ``sm_90`` and ``sm_90a``.
+    A pattern (``compute_*``) and a target stay as they are, and ``90-virtual`` is ``compute_90``. A
+    capability and a product become their machine code of any suffix: ``9.0`` is ``sm_90`` and
+    ``sm_90a``.
 
     Raises:
         TargetError: see `parse_capabilities`.
@@ -135,8 +136,9 @@ def parse_target_patterns(text: str, *, detect: Detector = detect_gpus) -> tuple
         # are.
         if _PATTERN.search(entry):
             patterns[entry] = None
-        elif target := _target(entry):
-            patterns[str(target)] = None
+        # CMake's 120-virtual is only PTX.
+        elif _target(entry) or entry.endswith("-virtual"):
+            patterns.update(dict.fromkeys(map(str, _targets(entry, detect))))
         else:
             capabilities = _capabilities(entry, detect)
             # sm_90 and sm_90a both serve an H100: to name one of them would drop the other.
