@@ -281,6 +281,22 @@ def test_a_check_of_the_cluster_asks_each_worker(cluster: Cluster, tmp_path: Pat
     assert not rows[-1].works
 
 
+def test_check_without_a_file_of_its_action_fails(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from archsplit.remote import dask_executor  # noqa: PLC0415 - as above
+
+    def leave_nothing(*_: object) -> dict[str, object]:
+        return {"returncode": 0, "stdout": "", "stderr": "", "sizes": {}, "files": {}}
+
+    monkeypatch.setattr(dask_executor, "run_on_worker", leave_nothing)
+    cluster.add_worker("one")
+    checks = dask_executor.DaskChecks(cluster.endpoint(), tools=(), folder=tmp_path)
+    with pytest.raises(EngineRefusedError, match=r"left no file; exit status 0"):
+        run_checks(checks.checks(), list[CheckRow]().append)
+    checks.close()
+
+
 @pytest.mark.nvcc
 def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
     cluster: Cluster, tmp_path: Path

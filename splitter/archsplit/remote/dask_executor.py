@@ -412,9 +412,9 @@ class DaskChecks:
     def _check_end(self, worker: str, done: DaskResult) -> None:
         if done["returncode"] == OTHER_TOOLS_STATUS:
             raise other_tools_error("the check", done["stdout"], worker)
-        if done["returncode"] != 0 or not all(done["sizes"].values()):
+        if done["returncode"] != 0 or not all(map(done["sizes"].get, self._action["outputs"])):
             raise EngineRefusedError(
-                f"an action failed with exit status {done['returncode']} on worker {worker}:"
-                f" {done['stderr']}",
+                f"an action on worker {worker} failed, or left no file; exit status"
+                f" {done['returncode']}: {done['stderr']}",
                 hint="workers need sh, sha256sum, mkdir and cat",
             )
