@@ -98,6 +98,20 @@ def test_inspect_slim_and_split_agree_to_the_byte(maker: Maker, tmp_path: Path, 
     assert_agree(wheel, tmp_path, gpu)
 
 
+def test_saving_of_ptx_agrees_with_slim(maker: Maker, tmp_path: Path) -> None:
+    library = maker.linked_library(every(0x900), every(0xA00), every(0xB00)).read_bytes()
+    wheel = fat_wheel(tmp_path, library=library)
+    newest = SlimRequest(
+        source=wheel, out=tmp_path / "slim", selection=for_devices("9.0", ptx=PtxPolicy.NEWEST)
+    )
+    none = replace(newest, selection=for_devices("9.0"))
+    sizes = [
+        sum(row.file_bytes for file in report.files for row in file.removed)
+        for report in (slim_wheel(each, effects()) for each in (newest, none))
+    ]
+    assert slim_wheel(newest, effects()).newest_ptx_bytes == sizes[1] - sizes[0] > 0
+
+
 def test_split_says_why_a_library_keeps_its_length(maker: Maker, tmp_path: Path) -> None:
     (tmp_path / "lone.fatbin").write_bytes(every(0xD00))
     place = f'.section .nv_fatbin,"a"\n.balign 8\n.incbin "{tmp_path}/lone.fatbin"\n'

@@ -270,8 +270,7 @@ def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageC
     changes = []
     # Every published GPU, not only the selected ones: the report names all that lose code.
     for capability in GPU_BY_CAPABILITY:
-        before: Counter[Coverage] = Counter()
-        after: Counter[Coverage] = Counter()
+        before, after = Counter[Coverage](), Counter[Coverage]()
         for (whole, kept), count in pairs.items():
             before[classify_coverage(best_target(capability, whole), capability)] += count
             after[classify_coverage(best_target(capability, kept), capability)] += count

@@ -19,6 +19,7 @@ from archsplit.formats.fatbin import RELOCATABLE, container_header
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from archsplit.arch.target import Target
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
 
@@ -141,6 +142,7 @@ class FilteredContainer:
         pieces: the new container, header included.
         section: the section that holds it; None in a bare fatbin.
         is_stub: the result of `archsplit.devicecode.file_plan.is_stub`, if it is known already.
+        linked: for input of a device link, the targets of each linked container of the file.
     """
 
     container: Container
@@ -149,6 +151,7 @@ class FilteredContainer:
     pieces: tuple[EditPiece, ...] = field(repr=False)
     section: Section | None = None
     is_stub: bool | None = None
+    linked: tuple[frozenset[Target], ...] = ()
 
     @property
     def start(self) -> int:

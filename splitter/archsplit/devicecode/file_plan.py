@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -248,13 +248,13 @@ class ContainerHolder:
     def read(self, edit: FileEdit) -> Iterator[FilteredContainer]:
         """Yield the containers after the edit; raise the same errors as `containers`."""
         linked = () if self.elf is None else linked_containers(known_wrappers(self.elf))
-        linked_targets, passed = [code_targets(one.images(one.entries())) for one in linked], 0
+        targets, passed = tuple(code_targets(one.images(one.entries())) for one in linked), 0
         for section, container in self.containers():
             entries = tuple(container.entries())
             images = container.images(entries)
             # nvlink before CUDA 12.8 can't read relocatable code with zstd frames.
             is_input = not is_for_driver(section)
-            keep = partial(edit.selection.kept, linked=linked_targets if is_input else ())
+            keep = partial(edit.selection.kept, linked=targets if is_input else ())
             encode = copy_entry if is_input else edit.encode
             filtered = partial(filter_container, container, section=section)
             new = filtered(entries, keep(entries), encode=encode)
@@ -265,7 +265,7 @@ class ContainerHolder:
                     one = filtered(images, kept, encode=partial(frame_image, encode=encode))
                     # Images of a frame have much in common: most of them are smaller together.
                     new = min(new, one, key=lambda each: each.size)
-            yield new
+            yield replace(new, linked=targets) if is_input else new
             passed += container.size
             # Each header brings in 64 KiB, and as many libraries are planned as there are cores.
             if passed >= _RELEASED_BYTES:

@@ -400,7 +400,7 @@ def newest_ptx_bytes(plans: Iterable[FilePlan], selection: Selection) -> int:
     without = replace(selection, ptx=PtxPolicy.NONE)
     return sum(
         sum(entry.size for entry in filtered.kept)
-        - sum(entry.size for entry in without.kept(filtered.entries))
+        - sum(entry.size for entry in without.kept(filtered.entries, filtered.linked))
         for plan in plans
         for filtered in plan.containers
     )
