@@ -141,6 +141,15 @@ def test_closed_reader_is_not_an_error(arguments: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("streams", [">&-", "<&- >&- 2>&-"])
+def test_closed_streams_give_success(streams: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{shlex.quote(ARCHSPLIT)} inspect {shlex.quote(sys.executable)} {streams}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize("arguments", [["help", "exit-codes"], ["inspect", sys.executable]])
 def test_full_disk_for_the_output_gives_no_traceback(arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:

@@ -107,6 +107,26 @@ def test_display_moves_the_cursor_with_escaped_output(
     assert "\x1b[2J" not in text
 
 
+@pytest.mark.parametrize(("encoding", "shown"), [("latin-1", b"\xfc ?\n"), ("ascii", b"? ?\n")])
+def test_a_stream_of_few_letters_gets_question_marks(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, shown: bytes
+) -> None:
+    content = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content, encoding=encoding))
+    with safe_streams():
+        SafeConsole().print("\xfc \u2588")
+        sys.stdout.flush()
+    assert content.getvalue() == shown
+
+
+def test_a_closed_stream_takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with safe_streams():
+        SafeConsole().print("a line")
+        sys.stdout.write("a line")
+        sys.stdout.flush()
+
+
 def test_a_failed_stage_leaves_no_line() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=60, color_system=None)
     with pytest.raises(OSError, match="disk"), progress_display(console) as progress:

@@ -56,6 +56,8 @@ man archsplit              all of it (man needs the environment's bin on PATH)""
 
 def entry_point() -> NoReturn:
     """Run the command that was installed."""
+    # Python has None for a stream that was closed (`>&-`).
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     sys.exit(main(sys.argv[1:]))
 
 
@@ -167,8 +169,7 @@ def _verb_parsers(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Argu
 def _say(text: str) -> None:
     from archsplit.system.safe_output import SafeConsole
 
-    errors = SafeConsole(stderr=True, highlight=False, emoji=False)
-    errors.print(text, markup=False, soft_wrap=True)
+    SafeConsole(stderr=True, highlight=False, emoji=False).print(text, markup=False, soft_wrap=True)
 
 
 def _annotate(error: ArchsplitError) -> None:

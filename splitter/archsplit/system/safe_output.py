@@ -9,6 +9,7 @@ printed, `SafeConsole` to all that rich renders, whose own colors stay.
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import sys
 from typing import TYPE_CHECKING
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from typing import IO, TextIO
 
 _ORDINARY = re.compile(r"[ -~\n\t]*")
-_KEPT = "\n\t"
 
 
 def printable(text: str) -> str:
@@ -31,7 +31,7 @@ def printable(text: str) -> str:
         return text
     return "".join(
         each
-        if each in _KEPT or each.isprintable()
+        if each in "\n\t" or each.isprintable()
         else each.encode("unicode_escape", "surrogatepass").decode()
         for each in text
     )
@@ -40,9 +40,10 @@ def printable(text: str) -> str:
 class SafeStream:
     """A text stream that escapes all that is written; everything else is the stream's own."""
 
-    def __init__(self, stream: TextIO) -> None:
-        # rich writes to a file of this name, with colors: see `SafeConsole`.
-        self.rich_proxied_file = stream
+    def __init__(self, stream: TextIO | None) -> None:
+        # rich writes to a file of this name, with colors: see `SafeConsole`. Python has None for
+        # a stream that was closed before it started, and its `print` does nothing then.
+        self.rich_proxied_file = stream or io.StringIO()
 
     def write(self, text: str) -> int:
         """Write a text."""
@@ -53,10 +54,6 @@ class SafeStream:
         """Write some texts."""
         for line in lines:
             self.write(line)
-
-    def flush(self) -> None:
-        """Flush the stream."""
-        self.rich_proxied_file.flush()
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.rich_proxied_file, name)
@@ -88,6 +85,9 @@ class SafeConsole(Console):
 def safe_streams() -> Iterator[None]:
     """Escape all that is printed to the standard streams."""
     streams = sys.stdout, sys.stderr
+    # Bars and other names than ASCII become "?" in an encoding without them, such as latin-1.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     sys.stdout, sys.stderr = map(SafeStream, streams)
     try:
         yield
