@@ -115,6 +115,12 @@ def test_an_unreadable_entry_is_refused_alike(text: str, message: str, hint: str
         assert hint in caught.value.hint
 
 
+def test_gpu_with_the_suffix_of_a_target_is_not_a_target() -> None:
+    # It was read as sm_90, which is other code than sm_90a.
+    with pytest.raises(TargetError, match="unknown GPU 'cc90a'"):
+        parse_gpu_targets("cc90a")
+
+
 def test_generation_of_several_capabilities_is_refused_as_a_gpu() -> None:
     with pytest.raises(TargetError, match=r"'Ampere' stands for several capabilities: 8.0, 8.6"):
         parse_capabilities("Ampere", detect=detect)

@@ -197,8 +197,8 @@ def _capabilities(entry: str, detect: Detector) -> tuple[Capability, ...]:
 def _targets(entry: str, detect: Detector) -> tuple[Target, ...]:
     if entry.lower() == _NATIVE:
         return tuple(map(_sass, _native(detect)))
-    # cc90 is the GPU, not CMake's 90: only machine code.
-    if entry.lower().startswith("cc") or product_capability(entry) is not None:
+    # cc90 is the GPU, not CMake's 90: only machine code. There is neither a GPU nor a target cc90a.
+    if re.fullmatch("cc[0-9]+", entry, re.IGNORECASE) or product_capability(entry) is not None:
         return tuple(map(_sass, _capabilities(entry, detect)))
     target = _target(entry)
     if target is not None:
