@@ -78,7 +78,7 @@ MISTAKES = [
     ("inspect cupy-cuda12x", 14, "no such file or installed package", "add --site-packages DIR"),
     ("inspect foo==2.9.0", 14, "the index has no wheel of foo==2.9.0", "pip config list"),
     ("slim pytest --device 9.0", 14, "is installed", "archsplit inspect pytest shows its device"),
-    ("doctor cupy-cuda12x", 14, "cupy-cuda12x is not installed", "what pip calls it"),
+    ("doctor cupy-cuda12x", 14, "cupy-cuda12x is not installed", "its folder: DIR/PACKAGE"),
     ("inspect fat.whl --device H10", 5, "unknown GPU 'H10'", "9.0, sm_90, H100"),
     ("inspect fat.whl --device 99.9", 5, "no GPU has the compute capability 99.9", "9.0, 10.0"),
     ("split fat.whl --out o --targets sm90x", 5, "unknown GPU 'sm90x'", "sm_90, H100"),

@@ -97,7 +97,7 @@ def find_loader_package(name: str) -> Path:
             raise InputError(missing_core_text(core, distribution, distributions()))
     fault = "is not a core" if folders else "is not installed"
     raise InputError(
-        f"{name} {fault}", hint="name the package that is imported, or what pip calls it"
+        f"{name} {fault}", hint="use its name or, in another environment, its folder: DIR/PACKAGE"
     )
 
 
