@@ -10,7 +10,7 @@ import pytest
 from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode.partition import PackBy, capability_extra, plan_packs, required_packs
-from archsplit.errors import InputError
+from archsplit.errors import TargetError
 from archsplit.formats.fatbin import Compression, EntryKind, FatbinEntry
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def test_targets_choose_the_packs() -> None:
     assert [pack.name for pack in shares.packs][-2:] == ["ptx", "rest"]
     ptx = plan_packs(containers, PackBy.CAPABILITY, [Target.parse("compute_90")])
     assert [pack.name for pack in ptx.packs] == ["ptx"]
-    with pytest.raises(InputError, match="nothing in it is for sm_75"):
+    with pytest.raises(TargetError, match="nothing in it is for sm_75"):
         plan_packs(containers, PackBy.CAPABILITY, [Target.parse("sm_75")])
     assert (
         capability_extra(Capability(12, 1)),

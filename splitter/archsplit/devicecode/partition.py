@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.select import code_targets, newest_ptx, selected_images
-from archsplit.errors import InputError
+from archsplit.errors import TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -113,7 +113,7 @@ def plan_packs(
         unneeded: for each container, the capabilities that take nothing of it; () for none at all.
 
     Raises:
-        InputError: no image is for one of the targets.
+        TargetError: no image is for one of the targets.
     """
     unneeded = unneeded or [()] * len(containers)
     images_by_capability = _images_by_capability(containers, unneeded)
@@ -362,12 +362,12 @@ def _select_packs(plan: PackPlan, targets: Iterable[Target]) -> PackPlan:
     """Return the packs that GPUs of some targets need; PTX selects the packs that have PTX.
 
     Raises:
-        InputError: no image is for one of them.
+        TargetError: no image is for one of them.
     """
     packs_by_target = {target: _packs_for(plan, target) for target in targets}
     unserved = sorted(target for target, names in packs_by_target.items() if not names)
     if unserved:
-        raise InputError(
+        raise TargetError(
             f"nothing in it is for {', '.join(map(str, unserved))}",
             hint="`archsplit inspect` shows its targets; leave these out",
         )
