@@ -97,7 +97,7 @@ MISTAKES = [
     (
         "slim text.txt",
         2,
-        "say what to keep: --device GPU, --keep LIST or --drop LIST",
+        "name one of --device GPU, --keep LIST or --drop LIST",
         "--device 9.0",
     ),
     (

@@ -113,9 +113,7 @@ def test_image_without_a_device_stays() -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"devices": {Capability(9, 0)}, "keep": {1}}])
 def test_a_choice_is_made_in_one_way(arguments: dict[str, frozenset[object]]) -> None:
-    with pytest.raises(
-        UsageError, match="say what to keep: --device GPU, --keep LIST or --drop LIST"
-    ):
+    with pytest.raises(UsageError, match="name one of --device GPU, --keep LIST or --drop LIST"):
         Selection(**arguments)  # type: ignore[arg-type]
 
 

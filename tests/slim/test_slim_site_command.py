@@ -159,7 +159,7 @@ def test_interrupted_run_is_finished(site: Path, capsys: pytest.CaptureFixture[s
         ),
         (("--site-packages", "y", "--undo", "--dry-run"), "--dry-run can't be combined"),
         (("--site-packages", "y", "--device=9.0", "--label"), "--label is for wheels"),
-        (("--site-packages", "y"), "say what to keep"),
+        (("--site-packages", "y"), "name one of --device"),
     ],
 )
 def test_options_have_to_go_together(

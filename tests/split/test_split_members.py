@@ -106,7 +106,7 @@ def test_unmoved_library_is_reported_with_its_reason(sample: Sample) -> None:
         (f"{DATA}/scripts/program", 10, "it is a program"),
         ("toyfat/bin/program", 10, "it is a program"),
         ("toyfat/lib/libfirst.so", 9, "its constructors run before all others (-z initfirst"),
-        ("toyfat/lib/libs.a", 10, "a static library is for others' linkers"),
+        ("toyfat/lib/libs.a", 10, "a static library is input for a linker"),
         ("toyfat/lib/libhidden.so", 1, "it is outside of the fatbin sections, in .rodata"),
         ("toyfat/code.fatbin", 2, "a fatbin is read by a program"),
         ("toyfat/torn.so", 0, "it can't be read: toyfat/torn.so: "),

@@ -183,7 +183,7 @@ class Selection:
     def __post_init__(self) -> None:
         if sum(map(bool, (self.devices, self.keep, self.drop))) != 1:
             raise UsageError(
-                "say what to keep: --device GPU, --keep LIST or --drop LIST",
+                "name one of --device GPU, --keep LIST or --drop LIST",
                 hint="for example --device 9.0",
             )
 

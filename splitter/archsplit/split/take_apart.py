@@ -58,7 +58,7 @@ _UNREGISTERED = (
     "it is outside of the fatbin sections, in {section}, where only the library finds it"
 )
 _UNSPLIT = {
-    Form.STATIC_LIBRARY: "a static library is for others' linkers",
+    Form.STATIC_LIBRARY: "a static library is input for a linker",
     Form.FATBIN: "a fatbin is read by a program, not registered by a library",
     Form.CUBIN: "a cubin is read by a program, not registered by a library",
     Form.PE: "it is a library for Windows",
