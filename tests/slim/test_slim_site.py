@@ -501,7 +501,8 @@ def test_library_without_code_for_the_device_is_skipped(
     environment.install(fat_wheel(tmp_path, name=name, library=library))
     report = slim(site)
     assert (
-        "old-4 is left unchanged: it has no code for --device 9.0 --keep-ptx none" in report.notes
+        "old-4 is left unchanged: it registers no code for --device 9.0 --keep-ptx none"
+        in report.notes
     )
     assert (site / "old/libold.so").read_bytes() == library
     undo_site(site)

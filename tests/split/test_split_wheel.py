@@ -200,7 +200,7 @@ def test_join_names_missing_packs(sample: Sample, tmp_path: Path) -> None:
     next(out.glob("toyfat_rest-*")).unlink()
     with pytest.raises(InputError, match="images in no pack here: ") as caught:
         join_split(out, tmp_path / "joined")
-    assert "an index has no `rest`" in (caught.value.hint or "")
+    assert "without --targets in a folder; an index has no `rest`" in (caught.value.hint or "")
 
 
 def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:

@@ -280,7 +280,7 @@ def _select_libraries(
         # Code as files is in no container: all of it may be for other GPUs.
         has_files = any(each.library.plan.is_emptied for each in group)
         if not has_files and not has_code_for(request.selection, _containers(group)):
-            notes.append(f"{name} is left unchanged: it has no code for {request.choice}")
+            notes.append(f"{name} is left unchanged: it registers no code for {request.choice}")
             continue
         for each in group:
             check_coverage_stays(

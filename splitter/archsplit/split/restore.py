@@ -297,7 +297,7 @@ def _find_images(table: Pack, wheels: Iterable[WheelFacts]) -> Mapping[ImageKey,
     if missing:
         raise InputError(
             f"images in no pack here: {missing} of {len(images)}",
-            hint="put all wheels that split wrote into one folder; an index has no `rest`",
+            hint="put all wheels of a split without --targets in a folder; an index has no `rest`",
         )
     # All digests, before the first library is written.
     for key, row in images.items():
