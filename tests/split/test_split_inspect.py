@@ -157,6 +157,8 @@ def test_an_installed_core_is_read_with_its_pack(
     done = run_archsplit("inspect", "toyfat", "--site-packages", str(site), "--require", "sm_86")
     assert done.returncode == VerifyError.exit_code
     assert "sm_86 is required; found " in done.stderr
+    # The core's table has each container too, without images.
+    assert "in 6 containers of 1 file" in done.stdout
 
 
 def test_a_core_without_its_pack_fails_the_gate(site: Path, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def summarize(inventory: Inventory) -> str:
     """Return one sentence: the size of an inventory, and the part that is device code."""
     weight = sum(row.weight for row in inventory.rows())
     holders = [file for file in inventory.files if file.rows()]
-    containers = sum(file.containers for file in inventory.files)
+    containers = sum(file.containers for file in holders)
     what = "to download" if inventory.is_wheel else "in all"
     # Zero per cent of zero containers would read like a measurement.
     if not holders:
