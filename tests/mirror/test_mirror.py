@@ -327,6 +327,19 @@ def test_a_full_disk_leaves_a_sound_index(make: Maker, own: Path) -> None:
     assert make(files=(PLAIN, VENDOR)) == 0
 
 
+@pytest.mark.parametrize("name", [PLAIN, f"{PLAIN}.part"])
+def test_download_of_a_killed_run_is_removed_by_the_next(
+    make: Maker, wheels: Path, name: str
+) -> None:
+    assert make(files=(PLAIN,)) == 0
+    # It was killed after the wheel was in the index.
+    left = Path("out/.downloads", name)
+    left.parent.mkdir()
+    left.write_bytes((wheels / PLAIN).read_bytes())
+    assert make(files=(PLAIN,)) == 0
+    assert not left.parent.exists()
+
+
 def test_files_of_others_beside_the_downloads_stay(make: Maker) -> None:
     theirs = Path("out/.downloads")
     theirs.mkdir(parents=True)

@@ -187,7 +187,7 @@ class _MirrorRun:
         missing = [each for each in resolved if each.name not in wheels]
         self.effects.progress.begin_stage("mirroring", len(missing), "Mirrored {} wheels")
         clock = SystemClock()
-        with self._downloads() as downloader, ThreadPool(_AHEAD) as pool:
+        with self._downloads(resolved) as downloader, ThreadPool(_AHEAD) as pool:
             pending: list[Future[Path]] = []
             try:
                 for index, each in enumerate(missing):
@@ -244,7 +244,7 @@ class _MirrorRun:
         return edited.wheel, state
 
     @contextmanager
-    def _downloads(self) -> Iterator[Downloader]:
+    def _downloads(self, resolved: Sequence[ResolvedWheel]) -> Iterator[Downloader]:
         folder = self.request.downloads or self.folder.root / _DOWNLOADS
         with output_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -253,8 +253,11 @@ class _MirrorRun:
         yield Downloader(folder=folder, retry=retry)
         # Not after an error: what has come is resumed.
         if self.request.downloads is None:
-            # Each wheel was removed after its edit. Other files are somebody's.
+            # Each wheel was removed after its edit, unless a run was killed. Other files are
+            # somebody's.
             with suppress(OSError):
+                for name in (f"{each.file}{end}" for each in resolved for end in ("", ".part")):
+                    (folder / name).unlink(missing_ok=True)
                 folder.rmdir()
 
 
