@@ -92,7 +92,6 @@ def test_every_wrapper_has_a_container_and_every_container_a_wrapper(
     for library in members(index_wheel(downloads, requirement, *platform), ".so", tmp_path):
         elf = Elf(open_file(library))
         wrappers = list(read_wrappers(elf))
-        assert all(wrapper.record is not None for wrapper in wrappers)
         reached = [wrapper.container.offset for wrapper in wrappers if wrapper.container]
         assert sorted(reached) == [container.offset for _, container in host_containers(elf)]
         wrapped += len(wrappers)

@@ -92,11 +92,15 @@ class Command:
         armed = [True]
 
         def strike(asked: Asked) -> bool:
-            if armed and moment(asked):
-                armed.clear()
-                self.kill()
-                return True
-            return False
+            if not moment(asked):
+                return False
+            try:
+                armed.pop()
+            except IndexError:
+                return False
+            # Once, though requests come by several threads.
+            self.kill()
+            return True
 
         def before(asked: Asked) -> Fault | None:
             self.look_for_secrets()

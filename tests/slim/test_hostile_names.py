@@ -161,7 +161,6 @@ def test_the_escaper_leaves_ordinary_text(capsys: pytest.CaptureFixture[str]) ->
     assert printable("a\x1b[31m\u202e\udc80\r") == "a\\x1b[31m\\u202e\\udc80\\r"
     stream = SafeStream(sys.stdout)
     stream.writelines(["a\x1b", "b"])
-    stream.flush()
     console = SafeConsole(
         file=sys.stdout, force_terminal=True, color_system="standard", highlight=False
     )
