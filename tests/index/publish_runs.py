@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import signal
 import subprocess
@@ -92,15 +93,13 @@ class Command:
         armed = [True]
 
         def strike(asked: Asked) -> bool:
-            if not moment(asked):
-                return False
-            try:
-                armed.pop()
-            except IndexError:
-                return False
-            # Once, though requests come by several threads.
-            self.kill()
-            return True
+            if armed and moment(asked):
+                # Once, though two requests may come at a time.
+                with contextlib.suppress(IndexError):
+                    armed.pop()
+                    self.kill()
+                    return True
+            return False
 
         def before(asked: Asked) -> Fault | None:
             self.look_for_secrets()
