@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import select
 import subprocess
 import sys
 import threading
@@ -63,24 +64,30 @@ def run_on_terminal(
 ) -> tuple[int, str]:
     """Run a command line on a terminal; return its exit code and all that the terminal got."""
     reader, writer = pty.openpty()
-    blocks: list[bytes] = []
-    thread = threading.Thread(target=_read_terminal, args=(reader, blocks))
+    blocks, ended = list[bytes](), threading.Event()
+    thread = threading.Thread(target=_read_terminal, args=(reader, blocks, ended))
     thread.start()
     try:
         with _surroundings(cwd, environment), _streams(writer, writer, writer):
             code = run(words)
     finally:
         os.close(writer)
+        ended.set()
         thread.join()
         os.close(reader)
     return code, b"".join(blocks).decode(errors="replace")
 
 
-def _read_terminal(reader: int, blocks: list[bytes]) -> None:
+def _read_terminal(reader: int, blocks: list[bytes], ended: threading.Event) -> None:
     # At the end of a terminal, Linux gives an error in place of no bytes.
     with contextlib.suppress(OSError):
-        while block := os.read(reader, 1 << 16):
-            blocks.append(block)
+        while True:
+            is_last = ended.is_set()
+            if select.select([reader], [], [], 0.1)[0]:
+                blocks.append(os.read(reader, 1 << 16))
+            # A server of `warm_programs` that began meanwhile has the terminal as long as it lives.
+            elif is_last:
+                return
 
 
 @contextlib.contextmanager
