@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 REAPI = "/build.bazel.remote.execution.v2"
-"""The package of the API's services, as it begins the names of their methods."""
+"""Package of the API's services, with which the names of their methods begin."""
 _BLOCK = 1 << 20
 """Bytes of a message; servers and proxies accept at least 4 MB."""
 _MOST_MESSAGE = 16 << 20

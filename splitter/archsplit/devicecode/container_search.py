@@ -1,4 +1,4 @@
-"""The search for device code in bytes without a table of it, by first bytes.
+"""Search for device code in bytes without a table of it, by first bytes.
 
 A match is only a candidate: a unit is reported after all of its headers were read. Memory stays
 flat: files are mapped, searched in blocks, and their pages given back.

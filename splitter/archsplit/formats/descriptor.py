@@ -59,7 +59,7 @@ _SHAPES = frozenset(Shape)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """The core that a plugin belongs to, and the plugin's targets.
+    """Core that a plugin belongs to, and the plugin's targets.
 
     Attributes:
         package: the normalized name of the core's project (PEP 503).

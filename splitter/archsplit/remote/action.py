@@ -53,7 +53,7 @@ _FAILED_PART = re.compile(r"archsplit: step (\d+) of the action failed\n\Z")
 _PATH_START = (
     r"""((?:^|[\s=,:;"'(])(?:-(?:[A-Za-z]|isystem|iquote|idirafter|include|imacros)|@)?)"""
 )
-"""The text before an absolute path: with the root /src, lib/src/k.cu and /usr/src/k.h stay."""
+"""Text before an absolute path: with the root /src, lib/src/k.cu and /usr/src/k.h stay."""
 _LEFT_OUT = {"TMPDIR", "HOME", "PWD"}
 """Variables that name folders of this machine, and change no result."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from archsplit.system.process import Runner
 
 _TOOL_GROUP = "tools"
-"""The group of the tools' digests, see `FileDigests`."""
+"""Group of the tools' digests, see `FileDigests`."""
 
 
 class DaskAction(TypedDict):

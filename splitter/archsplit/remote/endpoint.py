@@ -20,7 +20,7 @@ __pure__ = True
 _TLS = {"grpc": False, "grpcs": True}
 _PORT = 443
 _DASK_ADDRESS = re.compile(r"(tls://(?:\[[\da-fA-F:.]+\]|[^\s/@:\[\]]+):\d+)/?")
-"""The port is required, because dask would choose one of its own."""
+"""Address of a scheduler; its port is required, because dask would choose one of its own."""
 _FORM = (
     "write it as grpcs://host:port/instance, or as grpc://host:port/instance without TLS; a dask"
     " scheduler as tls://host:port"

@@ -1,4 +1,4 @@
-"""The part of an executor that all farms share: settings, faults and counts of bytes."""
+"""Part of an executor that all farms share: settings, faults and counts of bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from archsplit.scheduler.graph import Step
 
 CANCELED = CompletedProcess(returncode=-15, stdout="", stderr="canceled", seconds=0.0)
-"""The exit of a step that was canceled."""
+"""Exit of a step that was canceled."""
 
 
 class ExecutorSettings(TypedDict):

@@ -1,4 +1,4 @@
-"""The installers of this machine, and refusals of what they can't install from.
+"""Installers of this machine, and refusals of what they can't install from.
 
 pip is this Python's own, uv a program beside it or on PATH.
 """

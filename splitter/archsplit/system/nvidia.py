@@ -1,4 +1,4 @@
-"""The GPUs and the driver of this machine, as nvidia-smi and CUDA report them."""
+"""GPUs and the driver of this machine, as nvidia-smi and CUDA report them."""
 
 from __future__ import annotations
 
