@@ -9,6 +9,7 @@ import sys
 import pytest
 from rich.console import Console
 
+from archsplit.system.outputs import open_streams
 from archsplit.system.safe_output import SafeConsole, safe_streams
 from archsplit.system.terminal import ActivityBar, ProgressSink, progress_display
 
@@ -121,6 +122,7 @@ def test_a_stream_of_few_letters_gets_question_marks(
 
 def test_a_closed_stream_takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
+    open_streams()
     with safe_streams():
         SafeConsole().print("a line")
         sys.stdout.write("a line")

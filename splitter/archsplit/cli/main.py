@@ -32,6 +32,7 @@ from archsplit.errors import (
     InterruptedByUserError,
     VerifyError,
 )
+from archsplit.system.outputs import open_streams
 from archsplit.system.signals import restore_child_signal
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ man archsplit              all of it (man needs the environment's bin on PATH)""
 
 def entry_point() -> NoReturn:
     """Run the command that was installed."""
-    # Python has None for a stream that was closed (`>&-`).
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    open_streams()
     sys.exit(main(sys.argv[1:]))
 
 

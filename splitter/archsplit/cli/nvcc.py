@@ -17,6 +17,7 @@ from archsplit.compiler.direct_hit import invocation_keys, record_bases, restore
 from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
 from archsplit.nvcc.variables import EPOCH
 from archsplit.system.env import cache_dir, original_environment
+from archsplit.system.outputs import open_streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def launcher() -> NoReturn:
     """
     # A process of a second makes few circles of objects, and looking for them is 5 % of its time.
     gc.disable()
-    _open_streams()
+    open_streams()
     try:
         _end(_launch())
     except KeyboardInterrupt:
@@ -140,25 +141,6 @@ def _end(code: int) -> NoReturn:
     atexit._run_exitfuncs()  # noqa: SLF001 - it has no public name
     sys.stdout.flush()
     os._exit(code)
-
-
-def _open_streams() -> None:
-    """Open closed standard streams, so that no output file gets their numbers."""
-    for number in range(3):
-        if not _is_open(number):
-            os.open(os.devnull, os.O_RDWR)
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - the same
-
-
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
 
 
 def _end_by_interrupt() -> NoReturn:

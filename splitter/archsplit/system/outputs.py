@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 from archsplit.system.temporary_files import TemporaryFile
 
@@ -151,3 +152,23 @@ def _is_stream(path: Path | str, standard: int) -> bool:
     except OSError:
         # The stream is closed, or there is nothing at the path yet.
         return False
+
+
+def open_streams() -> None:
+    """Open closed standard streams (``>&-``), so that no output file gets their numbers."""
+    for number in range(3):
+        if not _is_open(number):
+            os.open(os.devnull, os.O_RDWR)
+    # Python has None for a stream that was closed when it started.
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - the same
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True

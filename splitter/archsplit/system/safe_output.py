@@ -40,10 +40,9 @@ def printable(text: str) -> str:
 class SafeStream:
     """A text stream that escapes all that is written; everything else is the stream's own."""
 
-    def __init__(self, stream: TextIO | None) -> None:
-        # rich writes to a file of this name, with colors: see `SafeConsole`. Python has None for
-        # a stream that was closed before it started, and its `print` does nothing then.
-        self.rich_proxied_file = stream or io.StringIO()
+    def __init__(self, stream: TextIO) -> None:
+        # rich writes to a file of this name, with colors: see `SafeConsole`.
+        self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
         """Write a text."""
