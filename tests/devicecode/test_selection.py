@@ -99,7 +99,7 @@ def test_ptx_policy_decides_the_ptx_kept(names: list[Target]) -> None:
 @given(some_targets, selections)
 def test_effects_count_every_container_once(names: list[Target], selection: Selection) -> None:
     one = trim(names, selection)
-    for effect in coverage_changes([one, one]):
+    for effect in coverage_changes([[one], [one]]):
         assert sum(effect.before.values()) == sum(effect.after.values()) == 2
         assert effect.stops in {0, 2}
         assert effect.capability not in selection.devices

@@ -117,7 +117,7 @@ def test_image_is_taken_out_of_a_frame_beside_plain_ones() -> None:
     (entry,) = read_container(new, 0).entries()
     assert (entry.header_size, entry.flags, entry.uncompressed_size) == (64, 0x8011, 16)
     assert image_content(read_container(new, 0), entry) == bytes(16)
-    after = {one.capability: one.after for one in coverage_changes(plan.containers)}
+    after = {one.capability: one.after for one in coverage_changes([plan.containers])}
     assert after[Capability(8, 0)] == {Coverage.NONE: 2}
     assert Capability(9, 0) not in after
 
@@ -141,7 +141,7 @@ def test_frame_stays_if_smaller_than_its_separate_images() -> None:
     plan = plan_for_90(shared + container(image("sm_80")))
     assert [len(one.shared) for one in plan.containers] == [3, 0]
     assert plan.size == len(shared + container())
-    after = {one.capability: one.after for one in coverage_changes(plan.containers)}
+    after = {one.capability: one.after for one in coverage_changes([plan.containers])}
     assert after[Capability(8, 0)] == {Coverage.NATIVE: 1, Coverage.NONE: 1}
 
 

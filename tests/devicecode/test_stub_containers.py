@@ -57,7 +57,7 @@ def test_library_may_keep_only_ptx(
     found = plan(library)
     assert list(map(is_stub, found.containers)) == [True, False]
     check_coverage_stays(PTX_ALONE, found.containers, subject="it")
-    assert all(effect.stops == 0 for effect in coverage_changes(found.containers))
+    assert all(effect.stops == 0 for effect in coverage_changes([found.containers]))
     new, _ = slimmed(library, PTX_ALONE)
     assert held(new) == [[], ["compute_80"]]
 

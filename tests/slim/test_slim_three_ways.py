@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from slim_wheel_samples import fat_wheel
 
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
-from archsplit.devicecode.select import PtxPolicy
+from archsplit.devicecode.select import Coverage, PtxPolicy, Selection
+from archsplit.errors import TargetError
 from archsplit.formats.device_pack import read_pack
 from archsplit.formats.reader import Window
 from archsplit.inspect.inspect import InspectRequest, read_inventory
@@ -19,15 +22,20 @@ from archsplit.inspect.sizes import device_usage
 from archsplit.release.context import Effects
 from archsplit.release.report import read_report
 from archsplit.slim.request import SlimRequest
-from archsplit.slim.wheel import slim_wheel
+from archsplit.slim.wheel import slim_file, slim_wheel
 from archsplit.split.model import SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.terminal import SilentProgress
 from handmade_samples import LTO_IR, THREE, Maker, container, for_devices, image, lz4_image
 from index_wheels import index_wheel
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.slim.report import SlimReport
+
+
+CODES = {80: "[sm_80,compute_80]", 90: "sm_90"}
 
 
 def every(size: int) -> bytes:
@@ -96,6 +104,57 @@ def test_inspect_slim_and_split_agree_to_the_byte(maker: Maker, tmp_path: Path, 
     more = {**bitcode, "fat/other.bc": b"BC", **libraries}
     wheel = fat_wheel(tmp_path, library=library, more=more)
     assert_agree(wheel, tmp_path, gpu)
+
+
+def relinked_library(maker: Maker, toolkit: Toolkit) -> Path:
+    """A library with a device link, whose input has PTX for all of its GPUs."""
+    (maker.folder / "sample.cu").write_text(
+        "__global__ void triple(float *x) { x[threadIdx.x] *= 3; }\n"
+        'extern "C" int run(float *x) { triple<<<1, 32>>>(x); return 0; }\n'
+    )
+    targets = [f"-gencode=arch=compute_{n},code={code}" for n, code in CODES.items()]
+    nvcc = (str(toolkit.nvcc), "-Xcompiler=-fPIC", *targets)
+    maker.run(*nvcc, "-rdc=true", "-c", "sample.cu", "-o", "sample.o")
+    maker.run(*nvcc, "-dlink", "sample.o", "-o", "linked.o")
+    maker.run("gcc", "-shared", "linked.o", "sample.o", "-o", "libsample.so")
+    return maker.folder / "libsample.so"
+
+
+@pytest.mark.parametrize("ptx", [PtxPolicy.NEWEST, PtxPolicy.NONE])
+def test_inspect_and_slim_agree_on_the_gpus_of_a_device_link(
+    maker: Maker, small_toolkit: Toolkit, tmp_path: Path, ptx: PtxPolicy
+) -> None:
+    library = relinked_library(maker, small_toolkit)
+    choice = for_devices("9.0", ptx=ptx)
+    request = SlimRequest(source=library, out=tmp_path / "slim", selection=choice)
+    report = slim_file(request, effects())
+    assert report.output is not None
+    changes = {one.capability: one for one in report.effects}
+    for path in (library, Path(report.output)):
+        usages = device_usage(read_inventory(InspectRequest(subject=str(path))), GPU_BY_CAPABILITY)
+        for usage in usages:
+            if usage.capability in changes:
+                change = changes[usage.capability]
+                counted = change.before if path is library else change.after
+                assert usage.containers == {one: counted.get(one, 0) for one in Coverage}
+    stops = {one.capability for one in report.effects if one.stops}
+    # The driver links the input's PTX for the GPUs whose machine code is gone, and for newer ones.
+    others = {one for one in GPU_BY_CAPABILITY if one.major >= 8} - choice.devices
+    assert stops == (set() if ptx is PtxPolicy.NEWEST else others)
+
+
+def test_lists_of_targets_count_the_input_of_a_device_link(
+    maker: Maker, small_toolkit: Toolkit, tmp_path: Path
+) -> None:
+    library = relinked_library(maker, small_toolkit)
+
+    def slim(keep: str, ptx: PtxPolicy) -> SlimReport:
+        choice = Selection(keep=frozenset(parse_targets(keep)), ptx=ptx)
+        return slim_file(SlimRequest(source=library, out=tmp_path, selection=choice), effects())
+
+    assert not any(one.stops for one in slim("compute_80", PtxPolicy.NONE).effects)
+    with pytest.raises(TargetError, match=r"nothing in 1 container .* \(12\.0 took compute_80\)"):
+        slim("sm_90,compute_120", PtxPolicy.NONE)
 
 
 def test_saving_of_ptx_agrees_with_slim(maker: Maker, tmp_path: Path) -> None:

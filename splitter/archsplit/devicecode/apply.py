@@ -23,7 +23,8 @@ from archsplit.devicecode.decompression import image_content
 from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes
 from archsplit.devicecode.file_plan import container_holders, is_stub, plan_rewrite
 from archsplit.devicecode.linker_view import linker_findings, planned_words
-from archsplit.devicecode.select import Coverage, classify_coverage, code_targets
+from archsplit.devicecode.model import Place
+from archsplit.devicecode.select import Coverage, code_targets, container_codes
 from archsplit.errors import InputError, TargetError, VerifyError
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, read_wrappers
 from archsplit.formats.mapped import release_pages
@@ -33,14 +34,14 @@ from archsplit.system.parallel import are_equal
 from archsplit.system.units import BLOCK, count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO
 
     from archsplit.arch.target import Capability, Target
     from archsplit.devicecode.edits import EditPiece, FilteredContainer
     from archsplit.devicecode.file_plan import ContainerHolder, FileEdit, FilePlan
-    from archsplit.devicecode.select import Selection
+    from archsplit.devicecode.select import ContainerCode, Selection
     from archsplit.devicecode.unregistered import UnregisteredImage
     from archsplit.formats.elf import Elf, Section
     from archsplit.formats.fatbin import Container, FatbinEntry
@@ -255,40 +256,63 @@ class CoverageChange:
         return self.after.get(Coverage.NONE, 0) - self.before.get(Coverage.NONE, 0)
 
 
-def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageChange, ...]:
+def coverage_changes(
+    files: Iterable[Collection[FilteredContainer]],
+) -> tuple[CoverageChange, ...]:
     """Return the changes for each known capability; unchanged ones are left out.
 
-    Containers of ``-rdc=true`` objects are not counted: no device takes an image from them before
-    the device link. Nor are stub containers that lose images: nothing in them can be launched.
+    Input of a device link counts for devices that the linked code has nothing for, as in the
+    driver. Stub containers that lose images don't count: nothing in them can be launched.
+
+    Args:
+        files: all containers of each.
     """
     # A library has thousands of containers and few different sets of targets.
-    pairs = Counter(
-        (_targets(filtered, filtered.entries), _targets(filtered, filtered.kept))
-        for filtered in containers
-        if is_used_at_run_time(filtered)
-    )
+    pairs = Counter(codes for containers in files for _, codes in _used_codes(containers))
     changes = []
     # Every published GPU, not only the selected ones: the report names all that lose code.
     for capability in GPU_BY_CAPABILITY:
         before, after = Counter[Coverage](), Counter[Coverage]()
-        for (whole, kept), count in pairs.items():
-            before[classify_coverage(best_target(capability, whole), capability)] += count
-            after[classify_coverage(best_target(capability, kept), capability)] += count
+        for codes, count in pairs.items():
+            for side, code in zip((before, after), codes, strict=True):
+                coverage = code.coverage(capability)
+                if coverage is not None:
+                    side[coverage] += count
         if before != after:
             changes.append(CoverageChange(capability=capability, before=before, after=after))
     return tuple(changes)
 
 
+def _used_codes(
+    containers: Collection[FilteredContainer],
+) -> Iterator[tuple[FilteredContainer, tuple[ContainerCode, ContainerCode]]]:
+    """Yield a file's containers that a device may miss, with their code before and after."""
+    before = _codes(containers, (one.entries for one in containers))
+    after = _codes(containers, (one.kept for one in containers))
+    for filtered, codes in zip(containers, zip(before, after, strict=True), strict=True):
+        is_cut = len(filtered.kept) < len(filtered.entries)
+        if not (is_cut and filtered.is_for_driver and is_stub(filtered)):
+            yield filtered, codes
+
+
+def _codes(
+    containers: Iterable[FilteredContainer], entries: Iterable[Iterable[FatbinEntry]]
+) -> Iterator[ContainerCode]:
+    return container_codes(
+        [
+            (
+                Place.EXECUTABLE if filtered.is_for_driver else Place.RELOCATABLE,
+                filtered.is_linked or bool(filtered.linked),
+                _targets(filtered, some),
+            )
+            for filtered, some in zip(containers, entries, strict=True)
+        ]
+    )
+
+
 def _targets(filtered: FilteredContainer, entries: Iterable[FatbinEntry]) -> frozenset[Target]:
     """Return the targets of some entries, and of the frames that stay."""
     return code_targets((*entries, *filtered.shared))
-
-
-def is_used_at_run_time(filtered: FilteredContainer) -> bool:
-    """Return True if a device misses code when the container has nothing for it."""
-    return filtered.is_for_driver and not (
-        len(filtered.kept) < len(filtered.entries) and is_stub(filtered)
-    )
 
 
 def has_code_for(selection: Selection, containers: Iterable[FilteredContainer]) -> bool:
@@ -323,9 +347,9 @@ def check_code_stays(
 
 
 def check_coverage_stays(
-    selection: Selection, containers: Iterable[FilteredContainer], *, subject: str
+    selection: Selection, containers: Collection[FilteredContainer], *, subject: str
 ) -> None:
-    """Refuse a list of targets that leaves a served GPU without code in some container.
+    """Refuse a list of targets that leaves a served GPU without code in a container.
 
     Checked are the GPUs whose own code is on the list of targets to keep; with a list of targets to
     drop, the GPUs whose own machine code stays somewhere in the file.
@@ -334,23 +358,18 @@ def check_coverage_stays(
         TargetError: the message names the containers.
     """
     # A selection by devices keeps in each container the image that the device takes.
-    used = (
-        ()
-        if selection.devices
-        else tuple(filtered for filtered in containers if is_used_at_run_time(filtered))
-    )
+    used = () if selection.devices else tuple(_used_codes(containers))
     checked = {target.capability for target in selection.keep} or {
         target.capability
-        for filtered in used
-        for target in _targets(filtered, filtered.kept)
-        if target.kind is CodeKind.SASS
+        for _, (_, after) in used
+        for target in after.targets
+        if after.place is Place.EXECUTABLE and target.kind is CodeKind.SASS
     }
     unserved = [
-        f"{filtered.start:#x} ({device} took {best})"
+        f"{filtered.start:#x} ({device} took {best_target(device, before.targets | before.input)})"
         for device in sorted(checked)
-        for filtered in used
-        if (best := best_target(device, _targets(filtered, filtered.entries))) is not None
-        and best_target(device, _targets(filtered, filtered.kept)) is None
+        for filtered, (before, after) in used
+        if after.coverage(device) is Coverage.NONE and before.coverage(device) is not Coverage.NONE
     ]
     if unserved:
         more = f" and {len(unserved) - _MAX_SHOWN} more" if len(unserved) > _MAX_SHOWN else ""

@@ -143,6 +143,7 @@ class FilteredContainer:
         section: the section that holds it; None in a bare fatbin.
         is_stub: the result of `archsplit.devicecode.file_plan.is_stub`, if it is known already.
         linked: for input of a device link, the targets of each linked container of the file.
+        is_linked: True if a device link wrote it.
     """
 
     container: Container
@@ -152,6 +153,7 @@ class FilteredContainer:
     section: Section | None = None
     is_stub: bool | None = None
     linked: tuple[frozenset[Target], ...] = ()
+    is_linked: bool = False
 
     @property
     def start(self) -> int:

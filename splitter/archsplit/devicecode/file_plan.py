@@ -248,6 +248,7 @@ class ContainerHolder:
     def read(self, edit: FileEdit) -> Iterator[FilteredContainer]:
         """Yield the containers after the edit; raise the same errors as `containers`."""
         linked = () if self.elf is None else linked_containers(known_wrappers(self.elf))
+        offsets = {one.offset for one in linked}
         targets, passed = tuple(code_targets(one.images(one.entries())) for one in linked), 0
         for section, container in self.containers():
             entries = tuple(container.entries())
@@ -265,7 +266,10 @@ class ContainerHolder:
                     one = filtered(images, kept, encode=partial(frame_image, encode=encode))
                     # Images of a frame have much in common: most of them are smaller together.
                     new = min(new, one, key=lambda each: each.size)
-            yield replace(new, linked=targets) if is_input else new
+            if linked:
+                is_linked = container.offset in offsets
+                new = replace(new, linked=targets if is_input else (), is_linked=is_linked)
+            yield new
             passed += container.size
             # Each header brings in 64 KiB, and as many libraries are planned as there are cores.
             if passed >= _RELEASED_BYTES:

@@ -5,7 +5,7 @@ a choice for a whole file would empty containers that a device needs (an RTX 409
 image of most of torch's containers, although a few have an sm_89 one).
 
 There is one rule across containers, `runs_linked_code`: a device that has linked code needs no
-input of the device link. Both `slim` and `split` follow it.
+input of the device link. `slim`, `split` and `inspect` follow it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from __future__ import annotations
 import enum
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from archsplit.arch.compat import best_target
 from archsplit.arch.target import CodeKind
+from archsplit.devicecode.model import Place
 from archsplit.errors import UsageError
 from archsplit.formats.fatbin import EntryKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from archsplit.arch.target import Capability, Target
     from archsplit.formats.fatbin import FatbinEntry
@@ -119,6 +120,61 @@ def runs_linked_code(linked: Iterable[frozenset[Target]], capability: Capability
     """
     taken = [best_target(capability, targets) for targets in linked]
     return bool(taken) and all(one is not None and one.kind is CodeKind.SASS for one in taken)
+
+
+class ContainerCode(NamedTuple):
+    """Targets on which it depends what a device takes of a container.
+
+    Attributes:
+        targets: of its code.
+        linked: for input of a device link, the targets of each linked container, which come first.
+        input: for linked code, the targets of that input, which comes second.
+    """
+
+    place: Place
+    targets: frozenset[Target]
+    linked: frozenset[frozenset[Target]] | None = None
+    input: frozenset[Target] = frozenset()
+
+    def choose(self, capability: Capability) -> Target | None:
+        """Return the target that a device takes; None for nothing."""
+        if self.linked is not None and runs_linked_code(self.linked, capability):
+            return None
+        return best_target(capability, self.targets)
+
+    def coverage(self, capability: Capability) -> Coverage | None:
+        """Return the coverage of a device; None if it takes its code from another container."""
+        best = self.choose(capability)
+        if self.place is Place.RELOCATABLE:
+            is_judged = self.linked is not None and best is not None
+        else:
+            # The driver links the input instead.
+            is_judged = best is not None or best_target(capability, self.input) is None
+        return classify_coverage(best, capability) if is_judged else None
+
+
+def container_codes(
+    containers: Collection[tuple[Place, bool, frozenset[Target]]],
+) -> Iterator[ContainerCode]:
+    """Yield the code of a file's containers, in their order.
+
+    Args:
+        containers: all of the file: the place, True for the result or the input of a device link,
+            and the targets.
+    """
+    linked, inputs = (
+        frozenset(targets for place, is_part, targets in containers if is_part and place is wanted)
+        for wanted in (Place.EXECUTABLE, Place.RELOCATABLE)
+    )
+    everything: frozenset[Target] = frozenset().union(*inputs)
+    for place, is_part, targets in containers:
+        is_run = place is Place.EXECUTABLE
+        yield ContainerCode(
+            place=place,
+            targets=targets,
+            linked=linked if is_part and not is_run else None,
+            input=everything if is_part and is_run else frozenset(),
+        )
 
 
 def needed_images(

@@ -12,17 +12,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.arch.compat import GPU_BY_CAPABILITY, best_target
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import CodeKind, Target
 from archsplit.devicecode.model import Place, join_units
 from archsplit.devicecode.select import (
+    ContainerCode,
     Coverage,
     Selection,
-    classify_coverage,
     code_targets,
+    container_codes,
     is_code,
     kept_bitcode,
-    runs_linked_code,
 )
 from archsplit.inspect.breakdown import BITCODE, share_text
 from archsplit.system.units import size_text, size_texts
@@ -53,40 +53,20 @@ class ContainerFacts(NamedTuple):
     """Facts of a container that the choice of a GPU depends on.
 
     Attributes:
-        targets: of its code.
-        linked: for input of a device link, the targets of each linked container, which come first.
-        input: for linked code, the targets of that input, which comes second.
         is_stub: True if no GPU misses anything where it finds no code here.
         is_cut: True if slim removes images.
         is_moved: True if split moves it: the driver takes each of the images.
     """
 
-    place: Place
-    targets: frozenset[Target]
-    linked: frozenset[frozenset[Target]] | None
-    input: frozenset[Target]
+    code: ContainerCode
     is_stub: bool
     is_cut: bool
     is_moved: bool
 
-    def choose(self, capability: Capability) -> Target | None:
-        """Return the target that a GPU takes; None for nothing."""
-        if self.linked is not None and runs_linked_code(self.linked, capability):
-            return None
-        return best_target(capability, self.targets)
-
-    def is_judged(self, capability: Capability) -> bool:
-        """Return True if code that a GPU leaves is for other GPUs."""
-        if self.place is Place.RELOCATABLE:
-            return self.linked is not None and self.choose(capability) is not None
-        # The driver links the input instead.
-        is_replaced = best_target(capability, self.input) is not None
-        return self.choose(capability) is not None or not is_replaced
-
     @property
     def newest_ptx(self) -> Target | None:
         """PTX that slim keeps for GPUs that are not made yet."""
-        ptx = (one for one in self.targets if one.kind is CodeKind.PTX and not one.suffix)
+        ptx = (one for one in self.code.targets if one.kind is CodeKind.PTX and not one.suffix)
         return max(ptx, default=None)
 
 
@@ -131,35 +111,24 @@ def code_groups(inventory: Inventory) -> tuple[CodeGroup, ...]:
         groups[facts].add(unit, file)
 
     for file in inventory.files:
-        linked, inputs = (
-            frozenset(
-                code_targets(unit.images)
-                for unit in file.units
-                if unit.is_device_linked and unit.place is place
-            )
-            for place in (Place.EXECUTABLE, Place.RELOCATABLE)
+        codes = container_codes(
+            [(unit.place, unit.is_device_linked, code_targets(unit.images)) for unit in file.units]
         )
-        everything = frozenset[Target]().union(*inputs)
-        for unit in file.units:
+        for unit, code in zip(file.units, codes, strict=True):
             if unit.fat is None:
-                add(unit, _facts(unit, linked, everything), file)
+                add(unit, _facts(unit, code), file)
     for unit in join_units(unit for unit in inventory.units() if unit.fat is not None):
-        add(unit, _facts(unit, frozenset(), frozenset()), None)
+        add(unit, _facts(unit, ContainerCode(unit.place, code_targets(unit.images))), None)
     return tuple(groups.values())
 
 
-def _facts(
-    unit: Unit, linked: frozenset[frozenset[Target]], inputs: frozenset[Target]
-) -> ContainerFacts:
+def _facts(unit: Unit, code: ContainerCode) -> ContainerFacts:
     is_run, is_linked = unit.place is Place.EXECUTABLE, unit.is_device_linked
     # Slim takes a frame of several images apart, if no linker reads it; split never does.
     is_apart = not any(image.is_share for image in unit.images)
     is_file = unit.member is None or unit.fat is not None
     return ContainerFacts(
-        place=unit.place,
-        targets=code_targets(unit.images),
-        linked=linked if is_linked and not is_run else None,
-        input=inputs if is_linked and is_run else frozenset(),
+        code=code,
         is_stub=is_run and _is_stub(unit),
         # A static library is input of a linker.
         is_cut=unit.place is not Place.OUTSIDE and is_file and (is_run or is_apart),
@@ -284,14 +253,15 @@ def _usage(totals: _Totals, groups: tuple[CodeGroup, ...], capability: Capabilit
     targets: dict[bool, set[Target]] = {True: set(), False: set()}
     for group in groups:
         facts = group.facts
-        best, is_outside = facts.choose(capability), facts.place is Place.OUTSIDE
+        best, coverage = facts.code.choose(capability), facts.code.coverage(capability)
+        is_outside = facts.code.place is Place.OUTSIDE
         taken = 0 if best is None else group.sizes[best]
-        if facts.is_judged(capability):
+        if coverage is not None:
             used, unused = used + taken, unused + group.sizes.total() - taken
             if best is not None:
                 targets[is_outside].add(best)
             if not is_outside and (best is not None or not facts.is_stub):
-                containers[classify_coverage(best, capability)] += group.containers
+                containers[coverage] += group.containers
         if facts.is_cut:
             cut += group.sizes.total() - taken
             # slim keeps the newest PTX of each container too, for GPUs that are not made yet.

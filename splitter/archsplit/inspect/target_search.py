@@ -124,18 +124,18 @@ def inventory_costs(inventory: Inventory) -> TargetCosts:
                 containers=0 if _is_unused(group.facts) else group.containers,
                 sizes=dict(group.sizes),
                 linked=None if linked is None else frozenset[Target]().union(*linked),
-                input=group.facts.input,
+                input=group.facts.code.input,
             )
             for group in groups
-            if group.facts.place is not Place.OUTSIDE
-            for linked in (group.facts.linked,)
+            if group.facts.code.place is not Place.OUTSIDE
+            for linked in (group.facts.code.linked,)
         ),
     )
 
 
 def _is_unused(facts: ContainerFacts) -> bool:
     """Return True if no GPU misses anything that has no code in such a container."""
-    return facts.is_stub or (facts.place is Place.RELOCATABLE and facts.linked is None)
+    return facts.is_stub or (facts.code.place is Place.RELOCATABLE and facts.code.linked is None)
 
 
 def release_costs(report: Release, *, name: str) -> TargetCosts:

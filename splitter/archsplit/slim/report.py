@@ -150,7 +150,7 @@ def plan_report(
         sha256=sha256(output) if output is not None and output.is_file() else None,
         choice=request.choice,
         files=files,
-        effects=coverage_changes(one for plan in changed for one in plan.containers),
+        effects=coverage_changes(plan.containers for plan in changed),
         newest_ptx_bytes=newest_ptx_bytes(changed, request.selection),
         zstd_saves=zstd_saves(changed, request),
         checks=checks,
