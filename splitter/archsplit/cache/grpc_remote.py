@@ -13,7 +13,6 @@ run. Source of the protocol: https://github.com/bazelbuild/remote-apis
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from archsplit.cache.local import MAX_ENTRY_BYTES
 from archsplit.cache.remote import RemoteError, seal_reply
 from archsplit.cache.sealed_blob import OUTPUT_NAME, decode_result, entry_action
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
+from archsplit.system.env import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,7 +51,7 @@ class GrpcRemote:
     def __init__(self, address: str, *, token: str = "") -> None:
         parts = urlsplit(address)
         tls = parts.scheme == "grpcs"
-        if token and not tls and not _is_loopback(parts.hostname or ""):
+        if token and not tls and not is_loopback(parts.hostname or ""):
             raise RemoteError("its password would be sent without encryption; write grpcs://")
         self._instance = parts.path.strip("/")
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
@@ -195,10 +195,3 @@ def write_requests(name: str, blob: bytes) -> Iterator[Any]:
 def _short_error(error: Any) -> RemoteError:
     # Its own text has several lines, and a proxy may write anything into it.
     return RemoteError(f"its reply is {error.code().name}")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from archsplit.errors import UsageError
-from archsplit.system.env import without_passwords
+from archsplit.system.env import is_loopback, without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -180,7 +179,7 @@ def parse_endpoint(
     if port is None and not tls:
         raise UsageError(f"{shown} has no port", hint=_FORM)
     # A token on the loopback stays on this machine, as with an SSH tunnel.
-    if token and not tls and not _is_loopback(parts.hostname):
+    if token and not tls and not is_loopback(parts.hostname):
         raise UsageError(
             f"the token would be sent to {parts.hostname} without encryption",
             hint="write grpcs:// for grpc://",
@@ -203,10 +202,3 @@ def parse_endpoint(
         # Sorted as the Remote Execution API requires: the digest of an action depends on it.
         properties=tuple(sorted((name, value) for name, _, value in named)),
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
