@@ -99,6 +99,20 @@ def test_overlay_holds_as_long_as_its_layers(machine: Machine, device: int) -> N
     assert machine.identity(device) < 0
 
 
+@pytest.mark.parametrize("colon", [r"\134:", r"\072"])
+def test_layers_with_special_characters_are_found(
+    machine: Machine, tmp_path: Path, colon: str
+) -> None:
+    layer = tmp_path / "a b:c,d\\040"
+    layer.mkdir()
+    # As Linux 6.18 prints `lowerdir=/a b\:c`: /a\040b\134:c. Others print \072.
+    shown = str(layer).translate({32: r"\040", 44: r"\054", 58: colon, 92: r"\134"})
+    over = f"0:40 / /o rw - overlay overlay rw,lowerdir=/none:{shown},upperdir=u"
+    device = layer.stat().st_dev
+    machine.mounted(over, f"{os.major(device)}:{os.minor(device)} / / rw - fuse fuse rw")
+    assert machine.identity(OVER) < 0
+
+
 def test_overlay_of_itself_causes_no_endless_loop(machine: Machine) -> None:
     device = machine.folder.stat().st_dev
     machine.mounted(f"0:40 / /o rw - overlay overlay rw,lowerdir={machine.folder}")

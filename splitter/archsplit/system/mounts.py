@@ -84,13 +84,22 @@ def _layer_devices(options: str) -> Iterator[int]:
     """Yield the devices of an overlay's read-only layers, if this process can see them."""
     for option in options.split(" ", 1)[-1].split(","):
         name, _, value = option.partition("=")
-        for folder in value.split(":") if name.startswith("lowerdir") else ():
+        # A colon of a path is `\\:`, whose backslash the kernel escapes once more.
+        folders = value.replace(r"\134:", r"\072").split(":")
+        for folder in folders if name.startswith("lowerdir") else ():
             # A container doesn't see its layers: they are on a disk of the host.
             if folder.startswith("/"):
                 try:
-                    yield os.stat(folder).st_dev
+                    yield os.stat(_unescape(folder)).st_dev
                 except OSError:
                     continue
+
+
+def _unescape(text: str) -> str:
+    """Decode the characters that the kernel writes as octal numbers; the backslash is last."""
+    for character in " \t\n,:\\":
+        text = text.replace(f"\\{ord(character):03o}", character)
+    return text
 
 
 def _combine(*numbers: int) -> int:
