@@ -127,12 +127,15 @@ def _run(argv: Sequence[str]) -> int:
         # Help and the version are in the buffer: see `main`.
         return int(done.code or 0)
     # Not for help, nor for the version: 60 ms.
+    from archsplit.system.resources import reuse_freed_memory
     from archsplit.system.safe_output import SafeConsole, safe_streams
 
     # A compiler's "file.cu:100:" is not an emoji.
     console = SafeConsole(stderr=True, highlight=False, emoji=False)
     # nvcc's own output must stay the same, byte for byte.
     is_nvcc = bool(words) and words[0] == "nvcc"
+    if not is_nvcc:
+        reuse_freed_memory()
     with contextlib.nullcontext() if is_nvcc else safe_streams():
         code: int = arguments.run(arguments, console)
         # Here, where a closed pipe can still be met.
