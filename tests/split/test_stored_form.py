@@ -19,6 +19,7 @@ from archsplit.devicecode.recompress import ImageResult, KeptReason, recompress_
 from archsplit.errors import VerifyError
 from archsplit.formats.descriptor import Descriptor, Shape
 from archsplit.formats.device_pack import (
+    HEAD,
     Pack,
     PackContainer,
     PackImage,
@@ -28,14 +29,16 @@ from archsplit.formats.device_pack import (
     read_pack,
 )
 from archsplit.formats.fatbin import read_container
-from archsplit.formats.reader import Window
+from archsplit.formats.reader import Window, align_up
 from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.sizes import device_usage
+from archsplit.release.verify import verify_release
 from archsplit.release.wheel_set import _digest_images
 from archsplit.split.model import SplitRequest, StoredImages
 from archsplit.split.restore import _find_images, _library_images, join_split
 from archsplit.split.split import split_wheel
 from archsplit.split.stored_images import stored_notes
+from changed_wheels import only, rewrite
 from index_wheels import index_wheel
 
 if TYPE_CHECKING:
@@ -172,6 +175,41 @@ def test_frames_of_split_are_restored_by_verify_and_join(
     assert joined
     for library in joined:
         assert library.path.read_bytes() == before[library.name]
+
+
+def without_driver(name: str, content: bytes) -> bytes:
+    """Return a pack that asks for no driver; its index has the right digest."""
+    if not name.endswith("/device.pack"):
+        return content
+    head = list(HEAD.unpack_from(content))
+    index_end = head[1] + align_up(head[2], 8) + head[4]
+    head[13] = 0
+    new = HEAD.pack(*head) + content[HEAD.size :]
+    head[12] = hashlib.sha256(new[80:index_end]).digest()
+    return HEAD.pack(*head) + content[HEAD.size :]
+
+
+def test_pack_with_frames_and_no_driver_fails_verify(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, effects: Effects
+) -> None:
+    fat = fat_wheel_of(tmp_path, monkeypatch, repeated, 0x14000)
+    request = SplitRequest(source=fat, out=tmp_path / "out")
+    split_wheel(request, effects)
+    pack = only(request.out, "*cc90*.whl")
+    rewrite(pack, without_driver)
+    with pytest.raises(VerifyError) as caught:
+        verify_release(request.out)
+    (found,) = (one for one in caught.value.findings if one.code == "damaged-pack")
+    assert found.subject == pack.name
+    expected = "driver at offset 0x50: found 0, expected 12040 or more, because it has zstd images"
+    assert found.found.endswith(expected)
+    # The same pack without frames asks for none.
+    split_wheel(replace(request, out=tmp_path / "off", recompress=None), effects)
+    assert set(pack_drivers(tmp_path / "off")) == {0}
+    rewrite(only(tmp_path / "off", "*cc90*.whl"), without_driver)
+    with pytest.raises(VerifyError) as caught:
+        verify_release(tmp_path / "off")
+    assert {one.code for one in caught.value.findings} == {"changed-file"}
 
 
 @pytest.mark.parametrize("level", [9, 19])

@@ -18,7 +18,7 @@ from archsplit.arch.target import Capability, Target
 from archsplit.errors import BinaryFormatError, DevicePackError
 from archsplit.formats import descriptor as note
 from archsplit.formats.descriptor import KIND_NUMBERS, TARGET_KINDS, TARGET_SUFFIXES
-from archsplit.formats.fatbin import CONTAINER_LAYOUT, container_header, read_container
+from archsplit.formats.fatbin import CONTAINER_LAYOUT, Compression, container_header, read_container
 from archsplit.formats.reader import align_up
 
 if TYPE_CHECKING:
@@ -243,20 +243,25 @@ def _read_pack(window: Window, *, is_table: bool) -> Pack:
     # Rule 17 of plugin.h: a table lists images without containing them, so its offsets are 0.
     for library in () if is_table else libraries:
         for container in library.containers:
-            _check_container(window, container)
+            _check_container(window, container, pack.driver_version)
     return pack
 
 
-def _check_container(window: Window, container: PackContainer) -> None:
+def _check_container(window: Window, container: PackContainer, driver: int) -> None:
     """Check that a container, as a driver reads it, has the images of the index."""
     if not container.images:
         return
     in_file = read_container(window, container.offset)
     # The driver reads the container and not the index: a difference would load other code than
     # `verify` and `join` believe.
-    entries = [(entry.offset, entry.size, entry.target) for entry in in_file.entries()]
+    stored = tuple(in_file.entries())
+    entries = [(entry.offset, entry.size, entry.target) for entry in stored]
     listed = [(image.offset, image.size, image.target) for image in container.images]
     _expect(window, container.offset, "images of a container", entries, listed)
+    # Rule 25 of plugin.h: a loader gives such images to any driver, and older ones can't read them.
+    if driver < ZSTD_DRIVER and any(one.compression is Compression.ZSTD for one in stored):
+        expected = f"{ZSTD_DRIVER} or more, because it has zstd images"
+        raise window.fault(_HASHED_FROM, "CUDA version of a pack's driver", str(driver), expected)
 
 
 class _Index:
