@@ -42,6 +42,8 @@ MISTAKES = [
     ("split fat.whl --out", 2, "--out needs a value", "see: archsplit help split"),
     ("split fat.whl --out o --by targt", 2, "--by can't be 'targt'", "did you mean target?"),
     ("split fat.whl --out o --by gpu", 2, "--by can't be 'gpu'", "use capability or target"),
+    ("split fta.whl --out o --name a=b", 2, "--name: 'a=b' is not a project name", "use ASCII"),
+    ("split fta.whl --out o --version zzz", 2, "--version: 'zzz' is not a version", "1.2.3rc1"),
     ("plan . --cuda 12.8", 2, "--cuda: '12.8' is not a whole number", "see: archsplit help plan"),
     ("plan . --jobs x", 2, "--jobs/-j: 'x' is not a number of 1 or more", "archsplit help plan"),
     ("split fat.whl", 2, "missing: --out", "see: archsplit help split"),
