@@ -95,6 +95,9 @@ MISTAKES = [
         "no such file or folder: txet.txt",
         "mean text.txt?",
     ),
+    ("mirror wheels --device 9.0 --out o", 14, "wheels is a folder, not a", "name its wheels: whe"),
+    ("mirror env --device 9.0 --out o", 14, "env is a folder, not a file", "requirements.txt or"),
+    ("mirror foo==2.9 --device 9.0 --out o", 14, "foo==2.9 is not a file", "a requirements.txt"),
     ("inspect fat.whl --max-target 3", 2, "invalid limit for a target: '3'", "sm_90=30MB"),
     (
         "slim text.txt",

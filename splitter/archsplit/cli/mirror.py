@@ -7,13 +7,14 @@ import re
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.files import check_path
+from archsplit.cli.files import check_path, is_on_index
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import UsageError
+from archsplit.errors import InputError, UsageError
 from archsplit.system.env import output_time
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from rich.console import Console
 
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.mirror.report import license_warning, mirror_json, mirror_text
 
     for path in arguments.inputs:
-        check_path(path)
+        _check_input(path)
     request = _request(arguments)
     with options.effects(console) as effects:
         report = update_mirror(request, effects)
@@ -75,6 +76,22 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if warning is not None:
         options.say(console, warning)
     return 0
+
+
+def _check_input(path: Path) -> None:
+    """Refuse an input that is missing, or not a file.
+
+    Raises:
+        InputError: the hint has what to name.
+    """
+    if is_on_index(str(path)):
+        raise InputError(f"{path} is not a file", hint="write it into a requirements.txt")
+    check_path(path)
+    if path.is_dir():
+        wheels = f"its wheels: {path}/*.whl" if any(path.glob("*.whl")) else "files in it"
+        raise InputError(
+            f"{path} is a folder, not a file", hint=f"name {wheels}, or a requirements.txt or lock"
+        )
 
 
 def _check(arguments: argparse.Namespace) -> None:
