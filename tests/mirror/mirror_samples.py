@@ -27,7 +27,7 @@ from archsplit.wheels.zip_writer import pack
 from handmade_samples import THREE, Maker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
 PLATFORM = "py3-none-manylinux_2_17_x86_64"
@@ -90,11 +90,13 @@ class ServedIndex:
 
     Attributes:
         breaks: bytes of a file after which its next transfer breaks, by file name.
+        at_break: called before a transfer breaks.
     """
 
     url: str = ""
     requests: list[tuple[str, str]] = field(default_factory=list)
     breaks: dict[str, int] = field(default_factory=dict)
+    at_break: Callable[[], None] = lambda: None
 
     def downloads(self) -> list[tuple[str, str]]:
         """The wheels that were transferred, each with its range."""
@@ -132,6 +134,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         end = self.index.breaks.pop(path.name, len(content))
         self.wfile.write(content[begin:end])
         if end < len(content):
+            self.index.at_break()
             self.close_connection = True
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 (its name there)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -35,8 +37,10 @@ from archsplit.errors import ToolNotFoundError, UsageError
 from archsplit.index.client import request_failure
 from archsplit.system.file_lock import lock, unlock
 from archsplit.system.installers import pip_command
+from child_processes import running
 from handmade_samples import held as container_targets
 
+ARCHSPLIT = str(Path(sys.executable).with_name("archsplit"))
 SITE = Path("site")
 
 
@@ -338,6 +342,25 @@ def test_download_of_a_killed_run_is_removed_by_the_next(
     left.write_bytes((wheels / PLAIN).read_bytes())
     assert make(files=(PLAIN,)) == 0
     assert not left.parent.exists()
+
+
+def test_interrupted_run_names_its_downloads(
+    make: Maker, index: ServedIndex, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.breaks[PLAIN] = 150_000
+    write_lock(Path("pylock.toml"), index, wheels, PLAIN)
+    argv = [ARCHSPLIT, "mirror", "pylock.toml", "--device", "9.0", "--out", "out"]
+    with running(argv, stderr=subprocess.PIPE) as process:
+        monkeypatch.setattr(index, "at_break", lambda: process.send_signal(signal.SIGINT))
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said.endswith(
+        "error: interrupted; finished wheels stay in out, and downloads in out/.downloads\n"
+        "hint: run the same command again to continue\n"
+    )
+    assert os.listdir("out/.downloads")
+    assert make(files=(PLAIN,)) == 0
+    assert not Path("out/.downloads").exists()
 
 
 def test_files_of_others_beside_the_downloads_stay(make: Maker) -> None:

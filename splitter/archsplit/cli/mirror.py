@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from archsplit.cli import options
 from archsplit.cli.files import check_path, is_on_index
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import InputError, UsageError
+from archsplit.errors import InputError, InterruptedByUserError, UsageError
 from archsplit.system.env import output_time
 
 if TYPE_CHECKING:
@@ -59,14 +59,23 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Make or update a mirror."""
     _check(arguments)
-    from archsplit.mirror.mirror import update_mirror
+    from archsplit.mirror.mirror import DOWNLOADS, update_mirror
     from archsplit.mirror.report import license_warning, mirror_json, mirror_text
 
     for path in arguments.inputs:
         _check_input(path)
     request = _request(arguments)
-    with options.effects(console) as effects:
-        report = update_mirror(request, effects)
+    try:
+        with options.effects(console) as effects:
+            report = update_mirror(request, effects)
+    except KeyboardInterrupt:
+        downloads = request.downloads or request.out / DOWNLOADS
+        if not downloads.exists():
+            raise
+        raise InterruptedByUserError(
+            f"interrupted; finished wheels stay in {request.out}, and downloads in {downloads}",
+            hint="run the same command again to continue",
+        ) from None
     if arguments.json:
         options.show(mirror_json(report))
     else:

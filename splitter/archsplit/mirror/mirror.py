@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from archsplit.mirror.model import MirrorEdit, MirrorRequest, OriginalWheel
     from archsplit.release.context import Effects
 
-_DOWNLOADS = ".downloads"
+DOWNLOADS = ".downloads"
 """Folder of originals that are not complete or not edited yet."""
 
 _GRACE = 3600
@@ -245,7 +245,7 @@ class _MirrorRun:
 
     @contextmanager
     def _downloads(self, resolved: Sequence[ResolvedWheel]) -> Iterator[Downloader]:
-        folder = self.request.downloads or self.folder.root / _DOWNLOADS
+        folder = self.request.downloads or self.folder.root / DOWNLOADS
         with output_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         note = self.effects.progress.note
