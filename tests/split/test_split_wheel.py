@@ -195,6 +195,16 @@ def copied(sample: Sample, folder: Path) -> Path:
     return folder
 
 
+def test_join_into_the_folder_of_the_wheels_is_refused(sample: Sample, tmp_path: Path) -> None:
+    before = sorted(sample.out.rglob("*"))
+    link = tmp_path / "link"
+    link.symlink_to(sample.out)
+    for out in (sample.out, link):
+        with pytest.raises(OutputError, match=r"has the wheels of the split.*\n.*--out"):
+            join_split(sample.out, out)
+    assert sorted(sample.out.rglob("*")) == before
+
+
 def test_join_names_missing_packs(sample: Sample, tmp_path: Path) -> None:
     out = copied(sample, tmp_path / "out")
     next(out.glob("toyfat_rest-*")).unlink()

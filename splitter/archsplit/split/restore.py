@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import CopiedBytes
 from archsplit.devicecode.recompress import remake_image
-from archsplit.errors import BinaryFormatError, InputError, VerifyError
+from archsplit.errors import BinaryFormatError, InputError, OutputError, VerifyError
 from archsplit.formats.mapped import release_pages
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import LOADER_PACKAGE
@@ -239,8 +239,11 @@ def join_split(folder: Path, out: Path) -> tuple[Joined, ...]:
         InputError: a wheel is not the core of a split, or a pack is missing.
         BinaryFormatError: the record of a library is damaged.
         VerifyError: no wheel is a core, a wheel is damaged, or an image is not one of the table's.
-        OutputError: ``out`` can't be written.
+        OutputError: ``out`` can't be written, or is the folder of the wheels.
     """
+    # A release is checked, uploaded and copied as a folder: all in it counts as a part of it.
+    if out.resolve() == folder.resolve():
+        raise OutputError(f"{out} has the wheels of the split", hint="choose another --out")
     # Two private folders: wheels are unpacked in one, and the other is on the output's file system.
     with temporary_dir() as scratch, output_dir(out) as target, temporary_dir(target) as staging:
         views = read_wheel_set(folder, scratch).require_cores()
