@@ -30,7 +30,7 @@ VERBS = (
     ("verify out", None),
     ("verify out --release --no-install", None),
     ("join out --out joined", 0),
-    ("join out --out out", 0),
+    ("join out --out out", 10),
     ("gather out --out gathered", 0),
     ("gather out --out out", 0),
     (f"diff {WHEEL} {WHEEL}", 0),
