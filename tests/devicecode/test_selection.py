@@ -144,7 +144,7 @@ def test_a_trimmed_container_has_its_new_size(names: list[Target], selection: Se
 
 
 def test_selection_without_code_for_a_gpu_is_refused() -> None:
-    keep = Selection(keep=frozenset(parsed("sm_89")), ptx=PtxPolicy.NONE)
+    keep = Selection(keep=frozenset(parsed("sm_75", "sm_89")), ptx=PtxPolicy.NONE)
     torch = [trim(parsed("sm_86", "sm_89"), keep), *[trim(parsed("sm_86"), keep)] * 20]
     with pytest.raises(TargetError, match=r"20 containers.*8\.9 took sm_86.* and 12 more") as error:
         check_coverage_stays(keep, torch, subject="libtorch.so")

@@ -512,6 +512,10 @@ def test_library_without_code_for_the_device_is_skipped(
     undo_site(site)
     with pytest.raises(TargetError, match=r"nothing in it runs on 5\.0"):
         slim(site, "9.0", "5.0")
+    # Each package may lack a target, and one of them must have it.
+    wanted = Selection(keep=frozenset(parse_targets("sm_90,sm_90a,sm_80,sm_70,sm_60")))
+    with pytest.raises(TargetError, match="nothing in it is for sm_60; it has sm_70, sm_80, "):
+        slim_site(replace(request(site), selection=wanted), effects(NothingLoads()))
     order = Selection(keep=frozenset(parse_targets("sm_90,sm_90a,sm_80")), ptx=PtxPolicy.ALL)
     slim_site(replace(request(site), selection=order), effects(NothingLoads()))
     assert held(site / "old/libold.so") == [["sm_70"]]

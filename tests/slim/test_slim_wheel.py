@@ -16,7 +16,7 @@ import pytest
 from slim_wheel_samples import METADATA, NAME, fat_library, fat_wheel, row, wheel_text
 
 from archsplit.devicecode.file_plan import EditMode
-from archsplit.devicecode.select import PtxPolicy
+from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import (
     ArchsplitError,
     BinaryFormatError,
@@ -32,6 +32,7 @@ from archsplit.system.process import CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 from archsplit.wheels.reader import open_wheel
 from handmade_samples import THREE, container, for_devices, held, image, in_memory
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -332,6 +333,25 @@ def test_gpu_without_any_code_is_refused(wheel: Path, tmp_path: Path) -> None:
     old = dataclasses.replace(request(wheel, tmp_path), selection=for_devices("5.0"))
     with pytest.raises(TargetError, match=r"nothing in it runs on 5\.0"):
         slim_wheel(old, pip_agrees())
+
+
+@pytest.mark.parametrize("ptx", PtxPolicy)
+def test_target_without_any_code_is_refused(wheel: Path, tmp_path: Path, ptx: PtxPolicy) -> None:
+    keep = Selection(keep=frozenset(parse_targets("sm_37,sm_90,compute_75")), ptx=ptx)
+    expected = (
+        "nothing in it is for sm_37, compute_75; it has sm_80, sm_86, sm_90, sm_90a, compute_80,"
+        " compute_90"
+    )
+    with pytest.raises(TargetError, match=expected):
+        slim_wheel(dataclasses.replace(request(wheel, tmp_path), selection=keep), pip_agrees())
+    assert not list(tmp_path.glob("*slim*"))
+
+
+def test_target_with_only_ptx_for_it_is_kept(wheel: Path, tmp_path: Path) -> None:
+    # compute_80 and compute_90 serve GPUs of 12.0, which have no machine code here.
+    keep = Selection(keep=frozenset(parse_targets("sm_120,compute_120")))
+    report = slim_wheel(dataclasses.replace(request(wheel, tmp_path), selection=keep), pip_agrees())
+    assert {row.target for file in report.files for row in file.removed} >= {"sm_80", "sm_90"}
 
 
 def test_a_dry_run_says_the_same_and_writes_nothing(wheel: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import GPU_BY_CAPABILITY, best_target
+from archsplit.arch.compat import GPU_BY_CAPABILITY, best_target, can_run_on
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.decompression import image_content
 from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes
@@ -332,7 +332,8 @@ def check_code_stays(
     """Refuse a selection that matches nothing in any of the containers.
 
     Raises:
-        TargetError: nothing runs on one of the devices, or no listed target is present.
+        TargetError: nothing runs on one of the devices, nothing serves one of the targets to keep,
+            or no listed target is present.
     """
     # Libraries that choose their images themselves, as cuFFT, register nothing but stubs.
     containers = tuple(filtered for filtered in containers if not is_stub(filtered))
@@ -342,8 +343,19 @@ def check_code_stays(
     for device in sorted(selection.devices) if target_sets else ():
         if not any(best_target(device, targets) for targets in target_sets):
             raise TargetError(f"{subject}: nothing in it runs on {device}", hint=hint)
+    found: frozenset[Target] = frozenset().union(*target_sets)
+    missing = [one for one in selection.keep if not any(_serves(other, one) for other in found)]
+    if found and missing:
+        names, others = (", ".join(map(str, sorted(targets))) for targets in (missing, found))
+        raise TargetError(f"{subject}: nothing in it is for {names}; it has {others}", hint=hint)
     if target_sets and not any(_targets(filtered, filtered.kept) for filtered in containers):
         raise TargetError(f"{subject}: no device code would be kept", hint=hint)
+
+
+def _serves(found: Target, wanted: Target) -> bool:
+    """Return True if code serves the GPU of a listed target; PTX is served by PTX only."""
+    is_kind = wanted.kind is CodeKind.SASS or found.kind is CodeKind.PTX
+    return is_kind and can_run_on(found, wanted.capability)
 
 
 def check_coverage_stays(
@@ -366,17 +378,18 @@ def check_coverage_stays(
         if after.place is Place.EXECUTABLE and target.kind is CodeKind.SASS
     }
     unserved = [
-        f"{filtered.start:#x} ({device} took {best_target(device, before.targets | before.input)})"
+        (device, filtered.start, best_target(device, before.targets | before.input))
         for device in sorted(checked)
         for filtered, (before, after) in used
         if after.coverage(device) is Coverage.NONE and before.coverage(device) is not Coverage.NONE
     ]
     if unserved:
+        places = [f"{at:#x} ({device} took {best})" for device, at, best in unserved[:_MAX_SHOWN]]
         more = f" and {len(unserved) - _MAX_SHOWN} more" if len(unserved) > _MAX_SHOWN else ""
         served = count_text(len(unserved), "container that serves", "containers that serve")
         raise TargetError(
             f"{subject}: GPUs whose code stays would find nothing in {served} them now,"
-            f" at {', '.join(unserved[:_MAX_SHOWN])}{more}",
-            hint=f"name the GPUs instead, as in --device {min(checked)}: then each container keeps "
-            "what they take from it",
+            f" at {', '.join(places)}{more}",
+            hint=f"name the GPUs instead, as in --device {unserved[0][0]}: then each container"
+            " keeps what they take from it",
         )

@@ -166,14 +166,14 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
             continue
         plan = plan_member(name, path, request.file_edit)
         if plan.containers or plan.unregistered:
-            # Checked for each library: one that serves the GPU would otherwise hide one that
-            # doesn't.
-            check_coverage_stays(request.selection, plan.containers, subject=name)
             libraries.append(SlimmedLibrary(name=name, path=path, plan=plan))
         else:
             path.unlink()
     containers = [one for library in libraries for one in library.plan.containers]
     check_code_stays(request.selection, containers, subject=str(wheel.path))
+    # Each library by itself: one that serves the GPU would otherwise hide one that doesn't.
+    for library in libraries:
+        check_coverage_stays(request.selection, library.plan.containers, subject=library.name)
     return tuple(libraries)
 
 
