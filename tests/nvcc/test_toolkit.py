@@ -119,10 +119,17 @@ def test_without_any_every_place_and_its_reason_are_listed(tmp_path: Path) -> No
 def test_hint_for_another_machine_has_the_toolkits_version(
     tmp_path: Path, toolkit: Toolkit
 ) -> None:
-    older = replace(toolkit, root=tmp_path, release="12.9.86")
-    with pytest.raises(ToolNotFoundError) as caught:
-        older.for_machine("aarch64")
-    assert "(cuda-cross-sbsa-12-9)" in str(caught.value.hint)
+    hints = []
+    for release in ("12.9.86", "14.1.2"):
+        with pytest.raises(ToolNotFoundError) as caught:
+            replace(toolkit, root=tmp_path, release=release).for_machine("aarch64")
+        hints.append(caught.value.hint)
+    assert hints == [
+        # nvidia-cuda-runtime-cu12 has no libcudart_static.a.
+        "install NVIDIA's cross package (cuda-cross-sbsa-12-9)",
+        "install NVIDIA's cross package (cuda-cross-sbsa-14-1), or link the folder nvidia/cu14 of"
+        " the aarch64 wheel of nvidia-cuda-runtime==14.1.* there",
+    ]
 
 
 def test_a_toolkit_without_the_static_runtime_is_skipped(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from archsplit.errors import ToolNotFoundError
 from archsplit.formats.elf import Elf
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
+from archsplit.nvcc.toolkit import SHARED_FOLDER_MAJOR
 from archsplit.system.fs import input_errors
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
     from archsplit.nvcc.toolkit import Toolkit
 
-_SHARED_FOLDER_MAJOR = 13
-"""The major version from which the wheels of a toolkit share a folder: ``nvidia/cu13``."""
 _SONAME_VERSION = re.compile(r"\.so\.([\d.]+)$")
 
 
@@ -48,12 +47,12 @@ class CudaWheel:
 
     def name(self, major: int) -> str:
         """Return the distribution for a version of CUDA."""
-        plain = major >= _SHARED_FOLDER_MAJOR and self.extra
+        plain = major >= SHARED_FOLDER_MAJOR and self.extra
         return self.distribution if plain else f"{self.distribution}-cu{major}"
 
     def place(self, major: int) -> str:
         """Return the folder of the libraries in site-packages."""
-        shared = major >= _SHARED_FOLDER_MAJOR and self.extra
+        shared = major >= SHARED_FOLDER_MAJOR and self.extra
         return f"nvidia/cu{major}/lib" if shared else f"nvidia/{self.folder}/lib"
 
     def install_hint(self, release: str) -> str:

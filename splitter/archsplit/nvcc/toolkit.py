@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from archsplit.system.process import Runner
 
 PROBE_SECONDS = 60.0
+SHARED_FOLDER_MAJOR = 13
+"""The major version from which the wheels of a toolkit share a folder: ``nvidia/cu13``."""
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 _TARGET = re.compile(r"\b(?:sm|compute)_\d+[af]?\b")
@@ -114,11 +116,15 @@ class Toolkit:
             if (self.root / "targets" / place / "lib" / _STATIC_RUNTIME).is_file():
                 return replace(self, library_folder=self.root / "targets" / place / "lib")
         names = " or ".join(f"targets/{place}/lib" for place in places)
-        package = "-".join(["cuda-cross-sbsa", *self.release.split(".")[:2]])
+        major, minor = self.release.split(".")[:2]
+        hint = f"install NVIDIA's cross package (cuda-cross-sbsa-{major}-{minor})"
+        # The wheels of CUDA 11 and 12 have no static library.
+        if int(major) >= SHARED_FOLDER_MAJOR:
+            wheel = f"{machine} wheel of nvidia-cuda-runtime=={major}.{minor}.*"
+            hint += f", or link the folder nvidia/cu{major} of the {wheel} there"
         raise ToolNotFoundError(
             f"CUDA {self.release} ({self.root}) has no {_STATIC_RUNTIME} for {machine} in {names}",
-            hint=f"install NVIDIA's cross package ({package}), or link the folder"
-            f" nvidia/cu13 of the {machine} wheel of nvidia-cuda-runtime there",
+            hint=hint,
         )
 
     def check_targets(self, targets: Iterable[Target]) -> None:
