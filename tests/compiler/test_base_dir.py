@@ -443,6 +443,8 @@ def test_line_markers_lose_the_names_of_bases_and_get_them_back() -> None:
     assert hidden.map_markers(b'# 1 "/w/a/k.cu"\nconst char *a = "/w/a";\n') is None
     assert hidden.map_markers(text + b"auto a = __builtin_FILE();\n") is None
     assert hidden.map_markers(text + b"void _GLOBAL__sub_I__w_a_n();\n") is None
+    # What looks like a marker is printed by the code.
+    assert hidden.map_markers(b'const char *a = R"(\n# 1 "/w/a/k.cu"\n)";\n') is None
     # Only the toolkit's own code asks.
     assert hidden.map_markers(b"int a = __builtin_FILE() ? 1 : 2;\n") is not None
     assert PrefixMap().map_markers(text) == text

@@ -502,6 +502,16 @@ def test_device_code_with_its_line_number_is_a_miss(project: Project, text: str,
     assert is_new(project, make=make)
 
 
+@pytest.mark.parametrize(("old", "new"), [("a\n\nb", "a\nb"), ('# 1 "a"\n', '# 2 "a"\n')])
+def test_edit_of_lines_in_a_raw_string_is_a_miss(project: Project, old: str, new: str) -> None:
+    project.write("h.h", "")
+    for lines in (old, new):
+        text = f'__device__ const char text[] = R"---(\n{lines})---";\n'
+        project.write("k.cu", f"{text}__device__ const char *get() {{ return text; }}\n")
+        assert KNOWN[0] not in project.compile(make="-cubin k.cu -arch=sm_80")
+        assert lines.encode() in (project.folder / "k.o").read_bytes()
+
+
 def test_ptx_with_sources_has_their_comments(project: Project) -> None:
     make = "-ptx k.cu -arch=sm_80 -lineinfo -src-in-ptx"
     project.write("h.h", value(1))

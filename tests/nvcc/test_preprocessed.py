@@ -93,6 +93,39 @@ def test_without_a_toolkit_or_markers_lines_count() -> None:
     assert strip_unused_line_markers(own) == own
 
 
+@pytest.mark.parametrize(
+    "literal",
+    [
+        'R"(%s)"',
+        'u8R"a-+b(%s)a-+b"',
+        # The start of one may be in what looks like another's.
+        '"R"R"(%s)"',
+        'R"(%s)" R"x(\n)x"',
+        'R"x(\n)x" R"(%s)" "ER"',
+        'a = "R\\"y(";\nb = R"(%s)"',
+        'R"((\n" R"(%s)"',
+        'R"(%s',
+    ],
+)
+def test_lines_in_raw_strings_count(literal: str) -> None:
+    def key(inner: str, *, place: str = "", at: int = 1) -> bytes:
+        own = f"const char *c = {literal % inner};\nint after;\n"
+        return strip_unused_line_markers(text(place=place, kit="", own=own, at=at))
+
+    for place in ("", PLACE):
+        keys = {key(inner, place=place) for inner in ("\n", "\n\n", '\n# 1 "a"\n', '\n# 2 "a"\n')}
+        assert len(keys) == 4
+        # Those before a literal don't.
+        assert key("\n", place=place, at=2) == key("\n", place=place, at=3)
+    # Nothing becomes one word with a literal.
+    assert b";\nint after;" in key("\n")
+
+
+def test_toolkit_header_named_only_by_a_raw_string_is_no_header() -> None:
+    own = f'const char *c = R"(\n{HEAD})";\nint n = __builtin_LINE();\n'.encode()
+    assert strip_unused_line_markers(own) == own
+
+
 def test_unterminated_parameter_list_counts() -> None:
     endless = f"void __fail({'int, ' * 3000}source_location where);\n"
     assert matters(kit=endless)

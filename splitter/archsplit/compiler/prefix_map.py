@@ -29,6 +29,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.nvcc.preprocessed_text import (
+    raw_string_lines,
     strip_unused_line_markers,
     uses_file,
     uses_location,
@@ -139,6 +140,11 @@ class PrefixMap(NamedTuple):
 
     def map_markers(self, text: bytes) -> bytes | None:
         """Return a text whose line markers don't name the bases; None if its code may do it."""
+        # What looks like a line marker in a raw string is what the code prints.
+        named = [base for base in map(os.fsencode, self.bases) if base in text]
+        raw = raw_string_lines(text) if named else []
+        if any(base in text[start:end] for base in named for start, end in raw):
+            return None
         mapped = text
         for placeholder, base in self._marker_placeholders():
             # Plain bytes are found ten times as fast as a pattern, and the text has megabytes.

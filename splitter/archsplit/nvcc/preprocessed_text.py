@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-_MARKERS_AND_BLANKS = lazy_pattern(rb"\n(?:(?:# \d+ [^\n]*|[ \t]*)\n)+")
+_MARKERS_AND_BLANKS = lazy_pattern(rb"\n(?:# \d+ [^\n]*\n|\n)+")
 """With the end of the line before, as `_ENTERED`: half the time, of what each cicc waits for."""
+_RAW_STRING = lazy_pattern(rb'R"(?=([^\s()\\]{0,16})\()')
+"""The start of a raw string literal: another may begin in its delimiter."""
 _MAIN = lazy_pattern(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
 _ENTERED = lazy_pattern(rb'\n(# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*)(?=\n)')
 """With the end of the line before: it is found ten times as fast as the beginning of a line."""
@@ -62,8 +64,46 @@ def text_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def raw_string_lines(text: bytes) -> list[tuple[int, int]]:
+    """Return the start and end of whole lines with raw string literals of several lines.
+
+    A literal of one line does no harm, nor does text that only looks like a literal.
+    """
+    found: list[tuple[int, int]] = []
+    for start in _RAW_STRING.finditer(text):
+        close = b')%s"' % start[1]
+        end = text.find(close, start.end())
+        end = len(text) if end < 0 else end + len(close)
+        if text.find(b"\n", start.end(), end) >= 0:
+            first = text.rfind(b"\n", 0, start.start()) + 1
+            last = (text.find(b"\n", end) + 1) or len(text)
+            # Two literals may have a line in common.
+            while found and first < found[-1][1]:
+                before = found.pop()
+                first, last = before[0], max(last, before[1])
+            found.append((first, last))
+    return found
+
+
 def without_markers(text: bytes) -> bytes:
-    """Return the text without line markers and empty lines."""
+    """Return the text without line markers and empty lines; raw strings keep theirs."""
+    return b"".join(
+        piece
+        for start, end, next_start in _code_lines(text)
+        for piece in (_without_markers(text[start:end]), text[end:next_start])
+    )
+
+
+def _code_lines(text: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the start and end of the lines around raw strings, and the next start."""
+    start = 0
+    for first, last in raw_string_lines(text):
+        yield start, first, last
+        start = last
+    yield start, len(text), len(text)
+
+
+def _without_markers(text: bytes) -> bytes:
     return _MARKERS_AND_BLANKS.sub(b"\n", b"\n" + text)[1:]
 
 
@@ -165,11 +205,15 @@ def strip_unused_line_markers(text: bytes) -> bytes:
 
 
 def _parts(text: bytes) -> Iterator[_Part]:
-    """Yield the parts of a text that has a marker."""
-    markers = list(_LINE_MARKER.finditer(text))
-    ends = [marker.start() for marker in markers[1:]] + [len(text)]
-    yield _Part(b"", b"", text[: markers[0].start()])
-    for marker, end in zip(markers, ends, strict=True):
+    """Yield the parts of a text, the first without a marker."""
+    markers = [
+        marker
+        for start, end, _ in _code_lines(text)
+        for marker in _LINE_MARKER.finditer(text, start, end)
+    ]
+    ends = [*(marker.start() for marker in markers), len(text)]
+    yield _Part(b"", b"", text[: ends[0]])
+    for marker, end in zip(markers, ends[1:], strict=True):
         yield _Part(marker[2], marker[0], text[marker.end() : end])
 
 
