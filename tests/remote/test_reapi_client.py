@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import random
+import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -23,7 +26,7 @@ from archsplit.remote.farm_executor import Traffic
 from archsplit.remote.reapi_client import ReapiClient, digest_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 BLOB = b"a small file\n"
 STORAGE = "build.bazel.remote.execution.v2.ContentAddressableStorage"
@@ -223,3 +226,103 @@ def test_a_damaged_frame_is_refused() -> None:
 def test_other_bytes_than_asked_for_are_refused() -> None:
     with pytest.raises(EngineRefusedError, match="damaged bytes"):
         Server(content=b"other bytes").download(BLOB)
+
+
+class Router:
+    """A relay that may forget its first connection: bytes get lost, and no side is told."""
+
+    def __init__(self, port: int) -> None:
+        self.forgets = threading.Event()
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client = self._listener.accept()[0]
+                server = socket.create_connection(("127.0.0.1", self._port))
+                is_first = not self._sockets
+                self._sockets += (client, server)
+                for pair in ((client, server), (server, client)):
+                    arguments = (*pair, is_first)
+                    threading.Thread(target=self._relay, args=arguments, daemon=True).start()
+
+    def _relay(self, source: socket.socket, target: socket.socket, is_first: bool) -> None:
+        with contextlib.suppress(OSError):
+            while block := source.recv(1 << 16):
+                if not (is_first and self.forgets.is_set()):
+                    target.sendall(block)
+
+    def close(self) -> None:
+        for each in (self._listener, *self._sockets):
+            each.close()
+
+
+class SlowServer:
+    """A server whose only action ends when a second call waits for it."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self._is_done = threading.Event()
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=2))
+        stream = grpc.unary_stream_rpc_method_handler
+        methods = {"Execute": stream(self.execute), "WaitExecution": stream(self.wait)}
+        name = f"{STORAGE.rpartition('.')[0]}.Execution"
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(name, methods),)
+        )
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self._server.start()
+
+    def execute(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        del request, context
+        self.calls.append("execute")
+        yield encode_message(new_message("Operation", name="one"))
+        self._is_done.wait(60)
+
+    def wait(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        del context
+        self.calls.append(f"wait {decode_message('WaitExecutionRequest', request).name}")
+        operation = new_message("Operation", name="one", done=True)
+        operation.response.value = encode_message(new_message("ExecuteResponse", message="done"))
+        yield encode_message(operation)
+        self._is_done.set()
+
+    def run(self, port: int, on_stage: Callable[[int], None]) -> str:
+        async def run() -> str:
+            client = ReapiClient(parse_endpoint(f"grpc://127.0.0.1:{port}"), Traffic())
+            try:
+                done = await client.execute(
+                    digest_bytes(BLOB),
+                    priority=0,
+                    skip_cache_lookup=False,
+                    wanted=[],
+                    on_stage=on_stage,
+                )
+                return str(done.message)
+            finally:
+                await client.close()
+
+        try:
+            return asyncio.run(run())
+        finally:
+            self._is_done.set()
+            self._server.stop(None)
+
+
+def test_connection_forgotten_by_a_router_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dict(reapi_client._KEEPALIVE)["grpc.keepalive_time_ms"] >= 300_000
+    quick = (("grpc.keepalive_time_ms", 500), ("grpc.http2.ping_timeout_ms", 500))
+    monkeypatch.setattr(reapi_client, "_KEEPALIVE", quick)
+    # An action may be silent for longer than a server is waited for.
+    monkeypatch.setattr(reapi_client, "_OUTAGE_SECONDS", 0.4)
+    server = SlowServer()
+    router = Router(server.port)
+    try:
+        assert server.run(router.port, lambda _: router.forgets.set()) == "done"
+    finally:
+        router.close()
+    assert server.calls == ["execute", "wait one"]

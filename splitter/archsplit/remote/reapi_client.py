@@ -34,6 +34,13 @@ _OUTAGE_SECONDS = 30.0
 """Seconds without a reply after which a server counts as gone."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _CALL_SECONDS = 60.0
+_KEEPALIVE = (("grpc.keepalive_time_ms", 330_000), ("grpc.http2.max_pings_without_data", 0))
+"""Pings of connections with a call: a router may drop a silent one without a word to either side.
+
+By default servers close a connection with more than one ping in 5 minutes, so these are half a
+minute slower. By default a client ends its pings after the second one without data. Source:
+https://github.com/grpc/grpc/blob/master/doc/keepalive.md
+"""
 _ATTEMPTS = 6
 """Attempts at a call whose replies are errors."""
 _SMALL = 1 << 16
@@ -311,7 +318,7 @@ class ReapiClient:
         async def run() -> Any:
             nonlocal name
             # After a lost connection the action runs on.
-            waits = bool(name)
+            waits, is_joined = bool(name), False
             call = self._channel.unary_stream(
                 f"{REAPI}.Execution/{'WaitExecution' if waits else 'Execute'}",
                 request_serializer=encode_message,
@@ -322,7 +329,7 @@ class ReapiClient:
             )
             try:
                 async for operation in call:
-                    self._replied = time.monotonic()
+                    self._replied, is_joined = time.monotonic(), True
                     name = operation.name
                     if operation.done:
                         return operation
@@ -333,6 +340,9 @@ class ReapiClient:
                 await self._cancel(name)
                 raise
             except grpc.aio.AioRpcError as error:
+                # The stream was silent while the action ran: the outage begins now.
+                if is_joined:
+                    self._replied = time.monotonic()
                 # A server that was started again knows no operation of before, and some servers
                 # have no such call. All of them join a second Execute with a running action.
                 if waits and error.code() is not grpc.StatusCode.UNAVAILABLE:
@@ -494,6 +504,7 @@ def _read(path: Path) -> bytes:
 
 def _open_channel(endpoint: Endpoint) -> Any:
     options = [("grpc.max_receive_message_length", _MOST_REPLY), ("grpc.enable_retries", 0)]
+    options += _KEEPALIVE
     # Between the attempts of `_retry`; grpc's own pause grows to two minutes.
     options.append(("grpc.max_reconnect_backoff_ms", int(_LONGEST_PAUSE * 1000)))
     if not endpoint.tls:
