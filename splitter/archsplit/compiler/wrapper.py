@@ -25,6 +25,7 @@ from archsplit.scheduler.outcome import format_graph_dot, format_steps_table
 from archsplit.system.fs import output_errors, put_file, stable_dir, temporary_dir, write_file
 from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import Command
+from archsplit.system.resources import reuse_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -72,6 +73,8 @@ def _compile(invocation: Invocation, context: WrapperContext, cache: WrapperCach
         compilation = plan_compilation(query_dryrun(invocation, folder, context.runner), context)
         step_cache = None
         if cache is not None:
+            # Keys are made of megabytes of text for each target.
+            reuse_freed_memory()
             compilation, step_cache = cache.begin(compilation)
         verify = invocation.verify
         outcome = _run_verified(compilation) if verify else _run(compilation, step_cache)
