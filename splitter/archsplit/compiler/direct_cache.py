@@ -319,7 +319,7 @@ class DirectCache:
     ) -> ObservedReads | None:
         from archsplit.compiler.include_scan import ObservedReads  # noqa: PLC0415 - see `store`
 
-        names = dict.fromkeys(name for each in markers.values() for name in included_files(each))
+        names = dict.fromkeys(included_files(b"".join(markers.values())))
         for depfile in done.host_depfiles:
             names |= dict.fromkeys(_depfile_names(depfile, done.private))
         files = [

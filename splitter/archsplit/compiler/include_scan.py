@@ -38,7 +38,7 @@ from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 _HAS_INCLUDE = (b"has_include", b"HAS_INCLUDE")
 _HAS_INCLUDE_WORD = lazy_pattern(b"|".join(_HAS_INCLUDE))
@@ -82,7 +82,8 @@ class PreprocessedScan(NamedTuple):
 
     Attributes:
         markers: see `include_markers`.
-        reads_files: the assembler will read files that no marker names.
+        reads_files: the host's assembler will read files that no marker names; False for texts of
+            devices, because PTX has no directive that reads a file.
         has_timestamp: the text has what looks like ``__TIMESTAMP__``.
         may_have_time: the text has the date or the time, or was not searched for them.
     """
@@ -155,6 +156,7 @@ class TextScans:
         sources: facts about sources and headers that several compilations share; None to begin
             without any.
         headers: facts of earlier processes; None to read all files.
+        device_texts: preprocessed texts for devices only.
         clock: start of the compilation and ``SOURCE_DATE_EPOCH``, as for `has_time_text`; None if
             the caller looks for the time itself.
     """
@@ -163,13 +165,16 @@ class TextScans:
         self,
         sources: dict[bytes, TextScan] | None = None,
         headers: HeaderFacts | None = None,
+        device_texts: Container[Path] = (),
         clock: tuple[int, str | None] | None = None,
     ) -> None:
         self._sources = {} if sources is None else sources
         self._clock = clock
+        self._device_texts = device_texts
         self._files: dict[Path, PreprocessedScan] = {}
         self._headers = headers
         self._facts: dict[str, tuple[TextScan, str]] = {}
+        self._prepared: set[str] = set()
 
     def facts(self, path: str) -> tuple[TextScan, str] | None:
         """Return the facts about a header that are remembered, and its digest; None for others.
@@ -212,11 +217,11 @@ class TextScans:
             )
         return scan
 
-    def preprocessed(self, text: bytes) -> PreprocessedScan:
+    def preprocessed(self, text: bytes, *, is_device: bool = False) -> PreprocessedScan:
         """Return the facts about a preprocessed text."""
         return PreprocessedScan(
             markers=include_markers(text),
-            reads_files=reads_files(text),
+            reads_files=not is_device and reads_files(text),
             has_timestamp=has_timestamp_text(text),
             may_have_time=self._clock is None
             or has_time_text([text], since=self._clock[0], epoch=self._clock[1]),
@@ -225,12 +230,15 @@ class TextScans:
     def preprocessed_file(self, path: Path) -> PreprocessedScan:
         """Return the facts about a preprocessed text, which doesn't change after the first call."""
         if path not in self._files:
-            self._files[path] = self.preprocessed(path.read_bytes())
+            is_device = path in self._device_texts
+            self._files[path] = self.preprocessed(path.read_bytes(), is_device=is_device)
         return self._files[path]
 
     def prepare(self, path: Path) -> None:
         """Find the facts about a preprocessed text and its files while tools run."""
-        for name in included_files(self.preprocessed_file(path).markers):
+        # Texts for several targets have the same files.
+        for name in {*included_files(self.preprocessed_file(path).markers)} - self._prepared:
+            self._prepared.add(name)
             with contextlib.suppress(OSError):
                 self.facts(name)
 

@@ -157,6 +157,12 @@ class WrapperCache:
             system = system_folders(tuple(step.command.argv for step in compilation.graph.steps))
             self._scans = TextScans(
                 headers=HeaderFacts(self._session.cache.digests.folder, system=system),
+                device_texts={
+                    path
+                    for step in compilation.dryrun.transcript.steps
+                    if step.kind is StepKind.CICC
+                    for path in step.reads
+                },
                 clock=(self._began, compilation.dryrun.environment.get(EPOCH)),
             )
         return self._scans

@@ -27,7 +27,7 @@ _RAW_STRING = lazy_pattern(rb'R"(?=([^\s()\\]{0,16})\()')
 _MAIN = lazy_pattern(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
 _ENTERED = lazy_pattern(rb'\n(# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*)(?=\n)')
 """With the end of the line before: it is found ten times as fast as the beginning of a line."""
-_MARKER_FILE = lazy_pattern(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"')
+_MARKER_FILE = lazy_pattern(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
 _WORKING_FOLDER = lazy_pattern(rb'\A(# \d+ [^\n]*\n)# \d+ "(?:[^"\\\n]|\\.)+//"\n')
 """The folder of the compiler, which it writes into the second line with ``-g``."""
 _ESCAPED = lazy_pattern(rb"\\(\d{3}|.)")
@@ -132,13 +132,10 @@ def include_markers(text: bytes) -> bytes:
 
 def included_files(markers: bytes) -> tuple[str, ...]:
     """Return the files that markers name, as they are spelled, each once."""
-    found: dict[str, None] = {}
-    for line in markers.splitlines():
-        name = _MARKER_FILE.match(line)
-        if name is not None and not _BUILT_IN.fullmatch(name[1]):
-            plain = _ESCAPED.sub(_character, name[1]) if b"\\" in name[1] else name[1]
-            found[plain.decode(errors="surrogateescape")] = None
-    return tuple(found)
+    names = dict.fromkeys(_MARKER_FILE.findall(markers))
+    files = (name for name in names if not _BUILT_IN.fullmatch(name))
+    plain = (_ESCAPED.sub(_character, name) if b"\\" in name else name for name in files)
+    return tuple(name.decode(errors="surrogateescape") for name in plain)
 
 
 def to_placeholder(content: bytes, folder: str) -> bytes:
