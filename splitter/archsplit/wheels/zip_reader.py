@@ -31,6 +31,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
+from isal import isal_zlib
+from isal.igzip_lib import IsalError
+
 from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import input_errors, output_errors
 from archsplit.system.units import BLOCK, count_text
@@ -316,16 +319,14 @@ def _describe_damage(error: Exception) -> str:
 _STEP = 2048
 """Packed bytes between two exact offsets."""
 
-_RAW = -zlib.MAX_WBITS
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedOffsets:
     """A map from offsets in a member's content to offsets in its packed stream.
 
-    Exact at every 2048th packed byte (but for some bits that zlib holds back), interpolated between
-    these: the packed size of a range is off by less than 4 KiB, whatever its length, and the sizes
-    of ranges that cover the member add up to its packed size. Exact for a stored member.
+    Exact at every 2048th packed byte (but for some bits that ISA-L holds back), interpolated
+    between these: the packed size of a range is off by less than 4 KiB, whatever its length, and
+    the sizes of ranges that cover the member add up to its packed size. Exact for a stored member.
 
     Attributes:
         unpacked, packed: the exact offsets, both ascending, from 0 to the two sizes.
@@ -339,7 +340,7 @@ class PackedOffsets:
         return self._packed_offset(end) - self._packed_offset(start)
 
     def _packed_offset(self, offset: int) -> int:
-        # The end of the content gets the end of the stream, whatever zlib held back.
+        # The end of the content gets the end of the stream, whatever was held back.
         if offset >= self.unpacked[-1]:
             return self.packed[-1]
         after = bisect.bisect_right(self.unpacked, offset)
@@ -419,7 +420,7 @@ def _blocks(archive: Archive, info: ZipInfo, offsets: PackedOffsets) -> Iterator
             offsets.unpacked.append(size)
             offsets.packed.append(packed)
         block += piece
-        checksum = zlib.crc32(piece, checksum)
+        checksum = isal_zlib.crc32(piece, checksum)
         if len(block) >= BLOCK:
             yield bytes(block)
             block.clear()
@@ -433,7 +434,7 @@ def _blocks(archive: Archive, info: ZipInfo, offsets: PackedOffsets) -> Iterator
 
 def _inflate_pieces(archive: Archive, info: ZipInfo) -> Iterator[tuple[bytes, int]]:
     """Yield pieces of the content, each with the packed offset of its end."""
-    inflate = zlib.decompressobj(_RAW)
+    inflate = isal_zlib.decompressobj(-zlib.MAX_WBITS)
     is_stored = info.compress_type == zipfile.ZIP_STORED
     position = 0
     with input_errors(archive.path), archive.path.open("rb") as file:
@@ -441,6 +442,6 @@ def _inflate_pieces(archive: Archive, info: ZipInfo) -> Iterator[tuple[bytes, in
             position += len(packed)
             try:
                 piece = packed if is_stored else inflate.decompress(packed)
-            except zlib.error as error:
+            except IsalError as error:  # type: ignore[misc] # its stub calls the class an instance
                 raise damage_error(f"{archive.path}: {info.filename}", BAD_DATA) from error
             yield piece, position
