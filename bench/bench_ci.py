@@ -3,7 +3,7 @@
 
     python bench/bench_ci.py --nvcc NVCC --nccl-tests DIR --nccl-include DIR [--ggml DIR]
         [--cuda-include DIR …] [--ccache PROGRAM] [--sccache PROGRAM] [--jobs N] [--local]
-        [--user UID] [--machine NAME] [--json FILE]
+        [--user UID] [--machine NAME] [--turns] [--json FILE]
 
 Each project is committed to a git repository, and each build compiles a clone of depth 1 with
 absolute paths and depfiles, as CMake's builds do. Parts: `cold`, with nothing cached; `again`, with
@@ -12,8 +12,10 @@ archive, as actions/cache restores it, for another folder, another home, (`--use
 (`--machine`) a machine of another name, and 5 % of the sources have a new line; `by http` and `by
 s3` (moto's server), the same with an empty cache and a remote one that another machine has filled.
 Peers are nvcc itself, and ccache and sccache with their best settings for this, which are printed.
-Seconds are wall and CPU seconds, with sccache's server. `equal` means that objects of untouched
-sources have the bytes of the build that filled the cache.
+With `--turns` there is only `cold`: all tools compile one source before any compiles the next, one
+at a time, so that a machine that gets slower is slower for all (`taskset -c 3 python …` for one
+core, where neighbours share no caches). Seconds are wall and CPU seconds, with sccache's server.
+`equal` means that objects of untouched sources have the bytes of the build that filled the cache.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -251,6 +253,32 @@ def parts(
         with _on_machine(machine):
             took = build(project, tool, last, jobs=jobs, by=kind)
         yield f"pull request, by {kind}", took, _equal(filled, took, rest)
+
+
+def turns(
+    project: Project, tools: Sequence[Tool], folder: Path, servers: dict[str, str]
+) -> Iterator[tuple[str, Took]]:
+    """Yield each tool's name and what it took with an empty cache; each begins as often."""
+    places = {
+        tool.name: Places(
+            checkout=folder / tool.name / "work",
+            store=folder / tool.name / "store",
+            home=folder / tool.name / "home",
+            temporary=folder / tool.name / "tmp",
+            servers=servers,
+        )
+        for tool in tools
+    }
+    for each in places.values():
+        project.clone(each.checkout)
+    took: dict[str, list[Took]] = {tool.name: [] for tool in tools}
+    for number, source in enumerate(project.sources):
+        one, first = replace(project, sources=(source,)), number % len(tools)
+        for tool in (*tools[first:], *tools[:first]):
+            took[tool.name].append(build(one, tool, places[tool.name], jobs=1))
+    for name, all_of_it in took.items():
+        wall, cpu = (sum(getattr(each, of) for each in all_of_it) for of in ("wall", "cpu"))
+        yield name, Took(wall=wall, cpu=cpu, objects={})
 
 
 @contextlib.contextmanager
@@ -508,6 +536,10 @@ def main() -> int:
         # Another user must be able to enter it.
         Path(name).chmod(0o755)
         for project in _projects(arguments, Path(name) / "repositories"):
+            if arguments.turns:
+                found = turns(project, [*_tools(arguments)], Path(name) / project.name, servers)
+                rows += [(project.name, tool, "cold", took, "in turns") for tool, took in found]
+                continue
             for tool in _tools(arguments):
                 folder = Path(name) / project.name / tool.name
                 folder.mkdir(parents=True)
@@ -563,6 +595,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--local", action="store_true", help="leave out remote stores")
+    parser.add_argument("--turns", action="store_true", help="cold only, source by source")
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args()
 
