@@ -97,6 +97,19 @@ def test_long_waiting_member_runs_one_step(member: Member, monkeypatch: pytest.M
     second.release()
 
 
+def test_long_waiting_member_asks_more_rarely(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, waiting = member(1), member(1)
+    held = granted(busy.acquire(PoolRequest(0)))
+    answers = [waiting.acquire(PoolRequest(0))]
+    monkeypatch.setattr("archsplit.scheduler.shared_pool._PATIENCE_SECONDS", 1e-9)
+    answers.append(waiting.acquire(PoolRequest(0)))
+    first, later = (each.retry or 0.0 for each in answers if isinstance(each, Denied))
+    assert first < later <= 10 * first
+    held.release()
+
+
 def test_members_share_memory(member: Member) -> None:
     one, other = member(4, limit=1000), member(4, limit=1000)
     first = granted(one.acquire(PoolRequest(600 * MB)))
