@@ -599,7 +599,7 @@ def test_facts_of_a_header_hold_while_it_is_the_same(
         remember()
         assert opened().find(str(header)) is None, text
     for damaged in ("[", "[]", f'{{"{header}": [1]}}', f'{{"{header}": [[1], 2, 3]}}'):
-        (facts / "headers-2").write_text(damaged)
+        (facts / "headers-3").write_text(damaged)
         assert opened().find(str(header)) is None, damaged
         (tmp_path / "sys/b.h").write_text("int b;\n")
         remember()

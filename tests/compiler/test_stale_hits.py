@@ -308,6 +308,9 @@ def test_new_compiler_earlier_on_path_is_a_miss(project: Project, tmp_path: Path
         ("#define C(x) __##x##__\nconst char *n() { return C(TIME); }\n", ""),
         ("#define J(a, b, c) a##b##c\nconst char *n() { return J(__, DATE, __); }\n", ""),
         ("const char *n() { return __TIME\\\n__; }\n", ""),
+        ("#define HAS __has_include\n#if HAS(<v.h>)\nint n;\n#endif\n", ""),
+        ("%:/**/define HAS() __has_include\n#if HAS()(<v.h>)\nint n;\n#endif\n", ""),
+        ('_Pragma("GCC dependency \\"../v.h\\"")\nint n;\n', ""),
         ("const char *n() { return __TIM\\ \nE\\\n__; }\n", ""),
         ('asm(".include \\"v.h\\"");\n', ""),
         ('#define DO "bin \\"v.h\\""\nasm(".inc" DO);\n', ""),
@@ -437,6 +440,82 @@ def test_header_in_a_folder_of_a_variable_is_a_miss(project: Project, name: str)
     known(here)
     here.write("early/v.h", value(2))
     assert is_new(here)
+
+
+@pytest.mark.parametrize("makes_folder", [False, True])
+@pytest.mark.parametrize("suffix", ["cpp", "cu"])
+def test_retargeted_link_to_a_system_header_is_a_miss(
+    project: Project, suffix: str, *, makes_folder: bool
+) -> None:
+    # GCC names the header by the link's target, because that is shorter.
+    farm = project.folder / "farm" / "of_links"
+    project.write("one/v.h", value(1))
+    project.write("two/v.h", value(2))
+    project.write(f"n.{suffix}", TEXT)
+    farm.parent.mkdir()
+    link = farm if makes_folder else farm / "v.h"
+    link.parent.mkdir(exist_ok=True)
+    targets = [f"{project.folder}/{name}" for name in ("one", "two")]
+    first, second = targets if makes_folder else [f"{each}/v.h" for each in targets]
+    to_link(link, first)
+    flags = ("-isystem", str(farm))
+    known(project, *flags, make=f"-c n.{suffix}")
+    to_link(link, second)
+    assert is_new(project, *flags, make=f"-c n.{suffix}")
+
+
+def test_new_header_before_a_link_to_a_system_header_is_a_miss(project: Project) -> None:
+    (project.folder / "early").mkdir()
+    to_link(project.folder / "a_folder_of_links", f"{project.folder}/late")
+    flags = ("-isystem", "early", "-isystem", f"{project.folder}/a_folder_of_links")
+    known(project, *flags)
+    project.write("early/v.h", value(2))
+    assert is_new(project, *flags)
+
+
+@pytest.mark.parametrize(
+    "once",
+    [
+        "#define P(x) _Pragma(#x)\nP(once)\n",
+        '#define ONCE "once"\n_Pragma(ONCE)\n',
+        "# /*\n*/ pragma once\n",
+        "#pragma \\\n once\n",
+        "#pragma\fonce\n",
+        '_Pragma(L"once")\n',
+        "ONCE\n",
+    ],
+)
+def test_touch_of_equal_headers_with_any_form_of_once_is_a_miss(
+    project: Project, once: str
+) -> None:
+    lines = ['#define ONCE _Pragma("once")'] if once == "ONCE\n" else []
+    lines += ['#include "one/v.h"', '#include "two/v.h"']
+    project.write("src/n.cpp", "\n".join([*lines, "int n() { return COUNT; }\n"]))
+    again = "#else\n#undef COUNT\n#define COUNT 2\n#endif\n"
+    for name in ("one", "two"):
+        project.write(f"late/{name}/v.h", f"{once}#ifndef COUNT\n#define COUNT 1\n{again}")
+        os.utime(project.folder / f"late/{name}/v.h", (1000, 1000))
+    settle()
+    project.compile("-Ilate", make=PLAIN)
+    project.compile("-Ilate", make=PLAIN)
+    os.utime(project.folder / "late/two/v.h", (2000, 2000))
+    settle()
+    assert is_new(project, "-Ilate")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "__has_include /* a comment */ (<maybe.h>)",
+        "__has_include /* a\ncomment */ (<maybe.h>)",
+        "__has_include\f(<maybe.h>)",
+    ],
+)
+def test_new_header_is_a_miss_however_its_test_is_written(project: Project, test: str) -> None:
+    project.write("src/n.cpp", f"#if {test}\nint n;\n#else\nint m;\n#endif\n")
+    known(project, "-Ilate")
+    project.write("late/maybe.h", "")
+    assert is_new(project, "-Ilate")
 
 
 @pytest.mark.parametrize("makes_equal", [False, True])

@@ -30,7 +30,7 @@ from archsplit.system.env import find_program
 from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from archsplit.cache.entry import ManifestRow
     from archsplit.cache.file_digests import FileDigests
@@ -298,52 +298,47 @@ def _clock_texts(since: int, epoch: str | None) -> Iterator[bytes]:
 
 _SPACE = rb"(?:[ \t]|/\*.*?\*/)"
 _HASH = rb"(?:#|%%:|\?\?=)%b*" % _SPACE
-_ONCE = lazy_pattern(rb'%bpragma%b+once\b|_Pragma\s*\(\s*"\s*once' % (_HASH, _SPACE))
-_IMPORT = lazy_pattern(_HASH + rb"import\b")
+_ONCE = lazy_pattern(rb"once\b")
+_ONCE_ANYWHERE = lazy_pattern(_HASH + rb"(?:import\b|define\b[^\n]*\bonce\b)")
+"""Directives by which each header may be read once."""
 _NAMED = lazy_pattern(
     rb'%b(?:in\w+|im\w+|define%b+\w+)%b*(?:"([^"\n]+)"|<([^>\n]+)>)' % (_HASH, _SPACE, _SPACE)
 )
 """Directives that include a header, or define a macro that may name one."""
 
 
-def has_equal_headers(
-    read: Mapping[str, bytes], resolver: FileResolver, *, system: tuple[str, ...]
-) -> bool:
+def has_equal_headers(headers: Mapping[str, bytes], unread: Iterable[str]) -> bool:
     """Return True if another header has the content of one with ``#pragma once``.
 
     Args:
-        read: contents of the files that were read, by their names.
-        system: folders whose headers are never edited.
+        headers: contents of the project's files that were read, by their absolute paths.
+        unread: see `unread_headers`.
     """
-    headers = {
-        resolver.resolve(name): content
-        for name, content in read.items()
-        if not resolver.normalize(name).startswith(system)
-    }
-    # `#import` reads each header once, as if it had `#pragma once`.
-    is_imported = any(map(_IMPORT.search, headers.values()))
-    once = {content for content in headers.values() if is_imported or _ONCE.search(content)}
+    is_any = any(map(_ONCE_ANYWHERE.search, headers.values()))
+    once = {content for content in headers.values() if is_any or _ONCE.search(content)}
     # Include guards don't depend on times.
     if not once:
         return False
     files = {_identity(place): content for place, content in headers.items()}
     if len([content for content in files.values() if content in once]) > len(once):
         return True
-    sizes = {len(content) for content in once}
-    # Headers of the system and the toolkit are never touched.
-    searched = [
-        path for path in map(resolver.normalize, resolver.includes) if not _is_in(path, system)
-    ]
-    places = dict.fromkeys(_header_candidates(headers, searched))
-    return any(_content(place, sizes, files) in once for place in places)
+    return any(_content(place) in once for place in unread if _identity(place) not in files)
 
 
-def _content(place: str, sizes: Container[int], known: Container[tuple[int, int]]) -> bytes | None:
-    """Return the content of another file of one of these sizes."""
+def linked_headers(headers: Mapping[str, bytes], unread: Iterable[str]) -> dict[str, bytes]:
+    """Return links by which headers were found, and the contents of the headers.
+
+    GCC names a header in a system folder by its real path if that is shorter.
+
+    Args:
+        headers: see `has_equal_headers`.
+        unread: see `unread_headers`.
+    """
+    return {link: headers[path] for link in unread if (path := os.path.realpath(link)) in headers}
+
+
+def _content(place: str) -> bytes | None:
     try:
-        status = os.stat(place)  # noqa: PTH116 - thousands: a Path each would cost more
-        if status.st_size not in sizes or (status.st_dev, status.st_ino) in known:
-            return None
         return Path(place).read_bytes()
     except OSError:
         return None
@@ -351,23 +346,27 @@ def _content(place: str, sizes: Container[int], known: Container[tuple[int, int]
 
 def _identity(place: str) -> tuple[int, int]:
     try:
-        status = os.stat(place)  # noqa: PTH116 - as above
+        status = os.stat(place)  # noqa: PTH116 - thousands: a Path each would cost more
     except OSError:
         return (0, 0)
     return (status.st_dev, status.st_ino)
 
 
-def _header_candidates(read: Mapping[str, bytes], searched: Sequence[str]) -> Iterator[str]:
-    """Yield the paths of the project's headers that texts include."""
-    for including, content in read.items():
-        folder = including.rpartition("/")[0]
-        for quoted, bracketed in _NAMED.findall(content):
-            name = os.fsdecode(quoted or bracketed)
-            folders = (*([folder] if quoted else []), *searched)
-            places = (os.path.join(each, name) for each in folders)  # noqa: PTH118
-            # The same header in a later folder, as in a build folder, is never looked at.
-            yield from itertools.islice(filter(os.path.exists, places), 1)
+def unread_headers(headers: Mapping[str, bytes], searched: Sequence[str]) -> list[str]:
+    """Return the paths of headers that texts include, but that weren't read by this name.
 
-
-def _is_in(path: str, folders: Iterable[str]) -> bool:
-    return f"{path}/".startswith(tuple(folders))
+    Args:
+        headers: see `has_equal_headers`.
+        searched: the project's include folders, absolute.
+    """
+    named = dict.fromkeys(
+        (including.rpartition("/")[0] if quoted else "", os.fsdecode(quoted or bracketed))
+        for including, content in headers.items()
+        for quoted, bracketed in _NAMED.findall(content)
+    )
+    found: dict[str, None] = {}
+    for folder, name in named:
+        places = (os.path.join(each, name) for each in filter(None, (folder, *searched)))  # noqa: PTH118
+        # The same header in a later folder, as in a build folder, is never looked at.
+        found |= dict.fromkeys(itertools.islice(filter(os.path.exists, places), 1))
+    return sorted(found.keys() - headers.keys())

@@ -28,9 +28,11 @@ from archsplit.compiler.file_resolver import (
     has_time_text,
     has_timestamp_text,
     join_continued_lines,
+    linked_headers,
     may_have_time_macro,
     may_paste_time_macro,
     reads_files,
+    unread_headers,
 )
 from archsplit.nvcc.preprocessed_text import include_markers, included_files, text_digest
 from archsplit.nvcc.variables import EPOCH
@@ -41,20 +43,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 _HAS_INCLUDE = (b"has_include", b"HAS_INCLUDE")
-_HAS_INCLUDE_WORD = lazy_pattern(b"|".join(_HAS_INCLUDE))
-_HAS_INCLUDE_CALL = lazy_pattern(rb"(\w*(?:has_include|HAS_INCLUDE)\w*)[ \t]*\([ \t(]*([^\n)]*)")
+_BLANK = rb"(?:[ \t\f\v]|/\*(?:[^*]|\*(?!/))*\*/)*"
+_HAS_INCLUDE_WORD = lazy_pattern(rb"(?:has_include|HAS_INCLUDE)\w*%b" % _BLANK)
+_HAS_INCLUDE_CALL = lazy_pattern(rb"(\w*%b)\([ \t(]*([^\n)]*)" % _HAS_INCLUDE_WORD.pattern)
 _LITERAL = lazy_pattern(rb"\\?[<\"]([^>\"\n\\]+)\\?[>\"]")
-_HEAD = lazy_pattern(rb"[ \t]*#[ \t]*define[ \t]+")
-_WRAPPER = lazy_pattern(rb"[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)")
+_HEAD = lazy_pattern(rb"%b(?:#|%%:)%bdefine\b%b" % ((_BLANK,) * 3))
+_WRAPPER = lazy_pattern(rb"%b(\w+)\(([^)]*)\)" % _HEAD.pattern)
+_ALIAS = lazy_pattern(
+    rb"%b(?!\w*(?:has_include|HAS_INCLUDE))\w(?s:.*)(?:has_include|HAS_INCLUDE)\w*(?!\w|%b\()"
+    % (_HEAD.pattern, _BLANK)
+)
+"""A macro of another name that stands for ``__has_include`` itself."""
 _CONTINUED = lazy_pattern(rb"\\\r?\n")
 
-_UNLISTED = (b"__TIMESTAMP__", b"__has_embed")
-_DIRECTIVE = lazy_pattern(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
+_UNLISTED = (b"__TIMESTAMP__", b"__has_embed", b"GCC dependency")
+_DIRECTIVE = lazy_pattern(rb"#%b(?:embed|pragma%bGCC%bdependency)\b" % ((_BLANK,) * 3))
 """Directives that read other files, or the time of a file's last change.
 
 A pattern that begins with a character is ten times as fast as one for the beginning of a line.
 """
-_FACTS = "headers-2"
+_FACTS = "headers-3"
 """The file of remembered facts; another number when `TextScan` means something else."""
 _MOST_FACTS = 3000
 
@@ -211,8 +219,9 @@ class TextScans:
                 joined=joined,
                 include_tests=_include_tests(joined),
                 uses_time=has_time_macro([joined]),
-                reads_unlisted=reads_files(joined)
-                or _has_unlisted_directive(joined)
+                reads_unlisted=any(word in joined for word in _UNLISTED)
+                or _DIRECTIVE.search(joined) is not None
+                or reads_files(joined)
                 or may_have_time_macro(joined),
             )
         return scan
@@ -257,12 +266,10 @@ def has_include_names(scans: Iterable[TextScan]) -> frozenset[str] | None:
 
 def _include_tests(text: bytes) -> tuple[bytes | None, ...]:
     """Return the argument of each ``__has_include``; None for an argument that is not a name."""
-    return tuple(
-        argument
-        for line in _has_include_lines(text)
-        for found in _HAS_INCLUDE_CALL.finditer(line)
-        if (argument := _has_include_arg(found)) != b""
-    )
+    lines = [*_has_include_lines(text)]
+    calls = (call for line in lines for call in _HAS_INCLUDE_CALL.finditer(line))
+    found = [None for _ in filter(_ALIAS.match, lines)] + [*map(_has_include_arg, calls)]
+    return tuple(argument for argument in found if argument != b"")
 
 
 def _has_include_lines(text: bytes) -> Iterator[bytes]:
@@ -344,10 +351,15 @@ def describe_reads(
         return None
     found = [*read.scans, *map(scans.source, map(_definition, reads.macros))]
     tested_names = has_include_names(found)
+    headers = {resolver.resolve(name): text for name, text in read.user_files.items()}
+    folders = {resolver.resolve(each): f"{resolver.normalize(each)}/" for each in resolver.includes}
+    # Headers of the system and the toolkit are never touched.
+    searched = [path for path, folder in folders.items() if not folder.startswith(reads.system)]
+    unread = unread_headers(headers, searched)
     if (
         tested_names is None
         or _has_unlisted_reads(reads, found, [*read.user_files.values()], scans)
-        or has_equal_headers(read.user_files, resolver, system=reads.system)
+        or has_equal_headers(headers, unread)
     ):
         return None
     uses_clock = any(scan.uses_time for scan in found) or has_time_text(
@@ -356,7 +368,8 @@ def describe_reads(
     # The clock goes on, and no entry would be right a minute later.
     if uses_clock and not reads.epoch:
         return None
-    files = read.digests
+    links = linked_headers(headers, unread).items()
+    files = read.digests | {resolver.shorten(link): text_digest(text) for link, text in links}
     tools = _known_digests(reads.tools, resolver.tool_digest)
     programs = _known_digests(reads.programs, resolver.program_digest)
     # A tool that is gone can't be compared the next time.
@@ -455,10 +468,6 @@ def _definition(macro: str) -> bytes:
     """Return the line that would define a macro of the command line."""
     name, _, value = macro.partition("=")
     return f"#define {name} {value}".encode(errors="surrogateescape")
-
-
-def _has_unlisted_directive(text: bytes) -> bool:
-    return any(word in text for word in _UNLISTED) or _DIRECTIVE.search(text) is not None
 
 
 def _could_be_unlisted(texts: Sequence[bytes], user_texts: Iterable[bytes]) -> bool:
