@@ -473,6 +473,17 @@ def test_new_header_before_a_link_to_a_system_header_is_a_miss(project: Project)
     assert is_new(project, *flags)
 
 
+@pytest.mark.parametrize("flag", ["-imacros", "-include"])
+def test_host_compile_misses_after_a_new_forced_include(project: Project, flag: str) -> None:
+    project.write("h.h", value(1))
+    project.write("k.cu", SOURCE)
+    project.write("late/m.h", "")
+    flags = ("-arch=sm_80", "-Ilate", "-Xcompiler", f"{flag},m.h")
+    known(project, *flags, make="-c k.cu")
+    project.write("m.h", "#ifndef __CUDACC__\n#define UNUSED 2\n#endif\n")
+    assert "host compile to assembly" in ran(project.compile(*flags))
+
+
 @pytest.mark.parametrize(
     "once",
     [

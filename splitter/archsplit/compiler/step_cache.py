@@ -442,5 +442,9 @@ class StepCache:
         # A header that changed during the compile may have been read before or after.
         if any(has_changed(resolver.resolve(name), self._began) for name, _ in files):
             return None
-        row = lookup.prefixes.map_row(ManifestRow(files=files))
-        return row if all(digest for _, digest in files) else None
+        names = tuple(sorted(name.removeprefix(INCLUDE_PREFIX) for name, _ in files))
+        # A file that a flag includes is searched in the working folder first.
+        row = ManifestRow(files=files, folders=("",), names=names)
+        shadowing = map(resolver.shorten, resolver.shadow_changes(row))
+        row = row._replace(shadowing=tuple(sorted(shadowing)))
+        return lookup.prefixes.map_row(row) if all(digest for _, digest in files) else None
