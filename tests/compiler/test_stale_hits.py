@@ -529,6 +529,17 @@ def test_new_header_is_a_miss_however_its_test_is_written(project: Project, test
     assert is_new(project, "-Ilate")
 
 
+def test_source_with_another_charset_is_never_a_hit(project: Project) -> None:
+    text = '#if __has_include("maybe.h")\nint n;\n#else\nint m;\n#endif\n'
+    (project.folder / "src/n.cpp").write_bytes(text.encode("UTF-16LE"))
+    settle()
+    for _ in range(2):
+        flags = ("-Xcompiler", "-finput-charset=UTF-16LE,-ffreestanding")
+        assert KNOWN[0] not in project.compile(*flags, make=PLAIN)
+    project.write("src/n.cpp", TEXT)
+    known(project, "-Ilate", "-Xcompiler", "-finput-charset=UTF-8")
+
+
 @pytest.mark.parametrize("makes_equal", [False, True])
 @pytest.mark.parametrize(
     ("directive", "once"),

@@ -49,7 +49,7 @@ _UNSUPPORTED = lazy_pattern(
     r"-(?:save-temps|fdump|dump|fprofile|fauto-profile|fbranch-prob|ftest-coverage|-coverage|specs|fplugin|flto|#)"
     r"|-(?:wrapper|gsplit-dwarf|aux-info|fopt-info|fcallgraph-info|fstack-usage|fcompare-debug|ftime)"
     r"|-(?:fmodule|fpch|include-pch|fdirectives-only|fdiagnostics-(?:add|set|format)|frecord-gcc)"
-    r"|-(?:fsave-optimization|fdeps|fcondition-coverage|fpath-coverage)"
+    r"|-(?:fsave-optimization|fdeps|fcondition-coverage|fpath-coverage|finput-charset=(?i:(?!utf-?8$)))"
     # Of the CUDA compilers' own front end.
     r"|--(?:preinclude|(?:create_|use_)?pch\b|pch_|error_output|list\b|xref|definition_list_file)"
     r"|-P$|-gz|-W[pa],|-X(?:assembler|preprocessor)|@|-M"
