@@ -42,6 +42,11 @@ MISTAKES = [
     ("split fat.whl --out", 2, "--out needs a value", "see: archsplit help split"),
     ("split fat.whl --out o --by targt", 2, "--by can't be 'targt'", "did you mean target?"),
     ("split fat.whl --out o --by gpu", 2, "--by can't be 'gpu'", "use capability or target"),
+    ("inspect fat.whl --html fat.whl", 10, "isn't such a report", "name another file"),
+    ("diff fat.whl fat.whl --sarif text.txt", 10, "replaced by --sarif", "name another file"),
+    ("verify wheels --junit fat.whl", 10, "replaced by --junit", "name another file"),
+    ("inspect fat.whl --summary fat.whl", 10, "of --summary, isn't text", "name another file"),
+    ("cache export fat.whl", 10, "fat.whl isn't an export", "name another"),
     ("split fta.whl --out o --name a=b", 2, "--name: 'a=b' is not a project name", "use ASCII"),
     ("split fta.whl --out o --version zzz", 2, "--version: 'zzz' is not a version", "1.2.3rc1"),
     ("plan . --cuda 12.8", 2, "--cuda: '12.8' is not a whole number", "see: archsplit help plan"),
@@ -166,7 +171,7 @@ def test_a_mistake_gets_its_message(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    before = sorted(folder.rglob("*"))
+    before = sizes_and_times(folder)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -180,7 +185,28 @@ def test_a_mistake_gets_its_message(
     assert message in text
     assert hint in last
     assert "Traceback" not in said.err
-    assert sorted(folder.rglob("*")) == before
+    assert sizes_and_times(folder) == before
+
+
+def sizes_and_times(folder: Path) -> dict[Path, tuple[int, int]]:
+    stats = {path: path.lstat() for path in folder.rglob("*") if not path.is_dir()}
+    return {path: (each.st_size, each.st_mtime_ns) for path, each in stats.items()}
+
+
+@pytest.mark.parametrize("words", [["split", "fat.whl", "--out", ""], ["verify", ""]])
+def test_empty_argument_is_refused(
+    folder: Path,
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder)
+    before = sizes_and_times(folder)
+    assert main(words) == 2
+    assert capfd.readouterr().err == (
+        "error: an argument is empty\nhint: is a variable of the shell unset?\n"
+    )
+    assert sizes_and_times(folder) == before
 
 
 def run(

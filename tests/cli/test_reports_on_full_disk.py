@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,7 +32,11 @@ def test_earlier_file_stays_on_a_full_disk(name: str, tmp_path: Path) -> None:
     old = tmp_path / "outputs"
     (old / "src").mkdir(parents=True)
     (old / "src" / "k.cu").write_text("__global__ void k() {}\n")
-    (old / "old").write_text("an earlier page")
+    if name == "cache-export":
+        with tarfile.open(old / "old", "w") as tar:
+            tar.addfile(tarfile.TarInfo("an earlier entry"))
+    else:
+        (old / "old").write_text("<!DOCTYPE html><testsuites/>")
     (old / "recipe.toml").write_text("# an earlier recipe\n")
     words = (word.replace("{library}", str(library)) for word in WORDS[name])
     variables = {"ARCHSPLIT_CACHE_DIR": str(tmp_path / "store")}

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
+import pwd
 import time
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -96,7 +99,8 @@ def test_relative_folders_of_the_user_are_ignored() -> None:
     named = {"XDG_CONFIG_HOME": "settings", "XDG_CACHE_HOME": "c", "ARCHSPLIT_CACHE_DIR": "d"}
     assert config_dir({**home, **named}) == config_dir(home) == "/home/me/.config/archsplit"
     assert cache_dir({**home, **named}) == cache_dir(home) == "/home/me/.cache/archsplit"
-    assert cache_dir({"HOME": ""}) == "/.cache/archsplit"
+    own = f"{pwd.getpwuid(os.getuid()).pw_dir}/.cache/archsplit"
+    assert cache_dir({"HOME": ""}) == cache_dir({}) == own
     assert config_dir({"XDG_CONFIG_HOME": "/etc/xdg"}) == "/etc/xdg/archsplit"
     assert cache_dir({"ARCHSPLIT_CACHE_DIR": "/cache"}) == "/cache"
 
@@ -112,3 +116,11 @@ def test_relative_folders_of_the_user_are_ignored() -> None:
 )
 def test_passwords_of_addresses_are_not_shown(text: str, shown: str) -> None:
     assert without_passwords(text) == shown
+
+
+def test_user_without_an_account_has_its_cache_at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(user: int) -> NoReturn:
+        raise KeyError(user)
+
+    monkeypatch.setattr(pwd, "getpwuid", lacking)
+    assert cache_dir({}) == "/.cache/archsplit"

@@ -35,6 +35,28 @@ def test_all_files_are_moved_and_replaced(folders: tuple[Path, Path]) -> None:
     assert contents(target) == {"a": "new a", "b": "new b"}
 
 
+def test_links_are_replaced_and_their_files_stay(folders: tuple[Path, Path]) -> None:
+    source, target = folders
+    outside = target.parent / "outside"
+    outside.write_text("precious")
+    (target / "a").symlink_to(outside)
+    (target / "c").symlink_to("nowhere")
+    replace_all(["a", "c"], source=source, target=target)
+    assert contents(target) == {"a": "new a", "b": "old b", "c": "new c"}
+    assert outside.read_text() == "precious"
+
+
+def test_failure_restores_links(folders: tuple[Path, Path]) -> None:
+    source, target = folders
+    (target / "a").symlink_to("b")
+    (target / "c").symlink_to("nowhere")
+    (source / "b").unlink()
+    with pytest.raises(OutputError):
+        replace_all(["a", "c", "b"], source=source, target=target)
+    assert [str((target / name).readlink()) for name in ("a", "c")] == ["b", "nowhere"]
+    assert (target / "b").read_text() == "old b"
+
+
 def test_failure_restores_the_old_files(folders: tuple[Path, Path]) -> None:
     source, target = folders
     (source / "c").unlink()

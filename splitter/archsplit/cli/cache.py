@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from archsplit.cache.stats import MISS_TIER, WHOLE_STEP, read_counts
 from archsplit.cli import options
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import InputError, VerifyError
+from archsplit.errors import InputError, OutputError, VerifyError
 from archsplit.system.fs import input_errors, output_errors, put_file, temporary_dir
 from archsplit.system.outputs import is_replaceable
 from archsplit.system.units import short_size
@@ -181,9 +181,13 @@ def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore
 
 
 def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    import tarfile
+
     from archsplit.cache.local import export_store
 
     del settings
+    if arguments.file.is_file() and not tarfile.is_tarfile(arguments.file):
+        raise OutputError(f"{arguments.file} isn't an export", hint="remove it, or name another")
     # An interrupted export leaves no half file, which an import would refuse. After a killed one,
     # the next removes the marked folder. Beside a device (/dev) nothing is made.
     beside = arguments.file.parent if is_replaceable(arguments.file) else None

@@ -127,6 +127,7 @@ def _run(argv: Sequence[str]) -> int:
         # Help and the version are in the buffer: see `main`.
         return int(done.code or 0)
     # Not for help, nor for the version: 60 ms.
+    from archsplit.cli.files import check_report_files
     from archsplit.system.resources import reuse_freed_memory
     from archsplit.system.safe_output import SafeConsole, safe_streams
 
@@ -136,6 +137,7 @@ def _run(argv: Sequence[str]) -> int:
     is_nvcc = bool(words) and words[0] == "nvcc"
     if not is_nvcc:
         reuse_freed_memory()
+        check_report_files(arguments)
     with contextlib.nullcontext() if is_nvcc else safe_streams():
         code: int = arguments.run(arguments, console)
         # Here, where a closed pipe can still be met.

@@ -174,6 +174,8 @@ def check_options(verb: str, words: Iterable[str], options: Collection[str]) -> 
         # Words after it are arguments, for example nvcc's.
         if word == "--":
             return
+        if not word:
+            raise UsageError("an argument is empty", hint="is a variable of the shell unset?")
         option = word.partition("=")[0]
         is_long = word.startswith("--")
         # argparse takes the beginning of an option for the option.

@@ -135,8 +135,18 @@ def _xdg_folder(environment: Mapping[str, str], kind: str, below_home: str) -> s
     base = environment.get(f"XDG_{kind}_HOME", "")
     # The XDG Base Directory Specification requires that relative paths are ignored.
     if not os.path.isabs(base):
-        base = os.path.join(environment.get("HOME") or "/", below_home)
+        base = os.path.join(environment.get("HOME") or _account_home(), below_home)
     return os.path.join(base, "archsplit")
+
+
+def _account_home() -> str:
+    import pwd  # nearly always there is a variable
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        # A container's user often has no entry.
+        return "/"
 
 
 def source_date_epoch(environment: Mapping[str, str]) -> int:

@@ -395,7 +395,8 @@ def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
     """Move files to ``target`` and replace files there; on failure restore all of them.
 
     Each file is replaced by one rename, so a killed process leaves the old file or the new one
-    under each name. Signals are blocked meanwhile: Ctrl-C takes effect after the last file.
+    under each name. Links to files are replaced, and links to devices are written to. Signals are
+    blocked meanwhile: Ctrl-C takes effect after the last file.
 
     Args:
         names: the files' names in both folders.
@@ -424,22 +425,25 @@ def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
 
 
 def _back_up_output(name: str, *, source: Path, target: Path) -> None:
-    """Link a file into the private folder, from which a failure restores it."""
-    if (target / name).exists() and is_replaceable(target / name):
-        backup = source / f"{name}.before"
+    """Put a file into the private folder too, from which a failure restores it."""
+    path, backup = target / name, source / f"{name}.before"
+    # The link is replaced: the file behind it may be anything.
+    if path.is_symlink() and (path.is_file() or not path.exists()):
+        path.replace(backup)
+    elif path.exists() and is_replaceable(path):
         try:
-            os.link(target / name, backup)
+            os.link(path, backup)
         except OSError:
             # No hard links on this file system, or only for the file's owner.
             import shutil  # noqa: PLC0415 - as above
 
-            shutil.copy2(target / name, backup)
+            shutil.copy2(path, backup)
 
 
 def _restore_output(name: str, *, source: Path, target: Path, moved: bool) -> None:
     with contextlib.suppress(OSError):
         # What was written to a device can't be taken back.
-        if (source / f"{name}.before").exists():
+        if os.path.lexists(source / f"{name}.before"):
             (source / f"{name}.before").replace(target / name)
         elif moved and is_replaceable(target / name):
             (target / name).unlink()
