@@ -158,6 +158,7 @@ def slim(
         UsageError: not exactly one choice is given.
         ArchsplitError: base of all errors; the source is damaged, or the output fails its checks.
     """
+    from archsplit.arch.gpu_list import require_published
     from archsplit.devicecode.file_plan import EditMode
     from archsplit.devicecode.select import PtxPolicy, Selection
     from archsplit.slim.request import SlimRequest
@@ -168,7 +169,7 @@ def slim(
         out=Path(out),
         selection=Selection(
             devices=frozenset(_capabilities(device)),
-            keep=frozenset(_targets(keep) or ()),
+            keep=require_published(_targets(keep) or ()),
             drop=frozenset(_targets(drop) or ()),
             ptx=PtxPolicy(keep_ptx),
         ),

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from archsplit.arch import gpu_list
 from archsplit.arch.compat import GPU_BY_CAPABILITY, published_targets
-from archsplit.arch.gpu_list import parse_capabilities, parse_gpu_targets, parse_target_patterns
+from archsplit.arch.gpu_list import (
+    parse_capabilities,
+    parse_gpu_targets,
+    parse_target_patterns,
+    require_published,
+)
 from archsplit.errors import TargetError
 
 if TYPE_CHECKING:
@@ -145,11 +150,14 @@ def test_a_target_to_come_is_a_target_and_no_gpu() -> None:
     assert targets(target) == target
     with pytest.raises(TargetError, match=rf"no GPU has the compute capability {major}\.0"):
         parse_capabilities(target, detect=detect)
+    with pytest.raises(TargetError, match=rf"'{target}': no GPU has the .* {major}\.0"):
+        require_published(parse_gpu_targets(f"sm_90,{target}"))
 
 
 @given(st.sampled_from(published_targets()))
 def test_every_target_reads_as_itself(target: Target) -> None:
     assert parse_gpu_targets(str(target), detect=detect) == (target,)
+    assert require_published([target]) == {target}
     assert parse_capabilities(str(target), detect=detect) == (target.capability,)
 
 

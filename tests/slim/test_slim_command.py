@@ -264,6 +264,10 @@ def test_slim_refuses_contradictory_options(library: Path, tmp_path: Path) -> No
             run(library, "--device", unknown, *out)
         with pytest.raises(TargetError, match=r"no GPU has|unknown GPU"):
             run(library, "--keep", unknown, *out)
+    # PTX serves them, so all machine code would go.
+    for source in ((library,), ("--site-packages", tmp_path)):
+        with pytest.raises(TargetError, match=r"'sm_122': no GPU has the compute capability 12\.2"):
+            run(*source, "--keep", "sm_90,sm_122")
     with pytest.raises(TargetError, match=r"nothing in it runs on 5\.0"):
         run(library, "--device", "5.0", *out)
     with pytest.raises(TargetError, match=r"8\.6 took sm_80"):

@@ -251,6 +251,20 @@ def _sass(capability: Capability) -> Target:
     return Target(kind=CodeKind.SASS, capability=capability)
 
 
+def require_published(targets: Iterable[Target]) -> frozenset[Target]:
+    """Return the targets, and refuse unpublished capabilities.
+
+    PTX serves all later capabilities: for a mistyped target, only PTX would be kept.
+
+    Raises:
+        TargetError: no GPU has the capability of one of them.
+    """
+    found = frozenset(targets)
+    for target in sorted(found):
+        _require_published(target.capability, str(target))
+    return found
+
+
 def _require_published(capability: Capability, entry: str) -> Capability:
     if capability not in GPU_BY_CAPABILITY:
         published = f"the published ones are {', '.join(map(str, GPU_BY_CAPABILITY))}"

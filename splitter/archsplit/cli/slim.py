@@ -195,6 +195,7 @@ def _recompress(arguments: argparse.Namespace) -> int | None:
 
 
 def _request(arguments: argparse.Namespace) -> SlimRequest:
+    from archsplit.arch.gpu_list import require_published
     from archsplit.devicecode.file_plan import EditMode
     from archsplit.devicecode.select import PtxPolicy, Selection
     from archsplit.slim.request import SlimRequest
@@ -205,7 +206,7 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         raise UsageError("--keep-ptx has no effect with --drop", hint="name the PTX in --drop")
     selection = Selection(
         devices=frozenset(options.capabilities(arguments.device)),
-        keep=frozenset(options.targets(arguments.keep) or ()),
+        keep=require_published(options.targets(arguments.keep) or ()),
         drop=frozenset(options.targets(arguments.drop) or ()),
         ptx=PtxPolicy(arguments.keep_ptx or PtxPolicy.NEWEST.value),
     )
