@@ -88,3 +88,18 @@ def test_diff_of_missing_wheels_is_an_error(
 ) -> None:
     assert main(["diff", "--bytes", str(tmp_path / "a.whl"), str(tmp_path / "b.whl")]) == 14
     assert "no such file: " in capsys.readouterr().err
+
+
+def test_diff_without_a_pair_to_compare_is_an_error(
+    split: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = ("--log", str(tmp_path / "log"))
+    for words in ((split,), (split, split, split), (split, split, *log)):
+        assert main(["diff", "--bytes", *map(str, words)]) == 2
+        assert "--bytes needs two wheels or two folders" in capsys.readouterr().err
+    left, right = tmp_path / "left", tmp_path / "right"
+    left.mkdir()
+    right.mkdir()
+    assert main(["diff", "--bytes", str(left), str(right)]) == 14
+    assert f"no wheel in {left} and {right}" in capsys.readouterr().err
+    assert main(["diff", "--bytes", str(left), str(split)]) == 9

@@ -74,6 +74,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.system.worker_processes import WorkerProcesses
 
     if len(arguments.files) != _PAIR or (arguments.log, arguments.max_growth) != (None, None):
+        # A gate for reproducible builds would pass.
+        if arguments.bytes:
+            raise UsageError("--bytes needs two wheels or two folders, and no log or limit")
         return _run_history(arguments, console)
     folders = inspect_verb.site_folders(arguments)
     arguments.files = [find_subject(one, folders, console) for one in arguments.files]
@@ -124,7 +127,7 @@ def wheel_differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
     """Return the differences between two wheels, or the wheels of two folders, by name.
 
     Raises:
-        InputError: one of them can't be read.
+        InputError: one of them can't be read, or neither folder has a wheel.
         WheelError: a wheel that differs is not a valid archive.
     """
     from archsplit.release.wheel_set import wheels_in
@@ -134,6 +137,8 @@ def wheel_differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
     if not (old.is_dir() and new.is_dir()):
         return {new.name: compare_wheels(old, new)}
     left, right = ({path.name for path in wheels_in(folder)} for folder in (old, new))
+    if not left | right:
+        raise InputError(f"no wheel in {old} and {new}", hint="name the folders of two builds")
     lacking = dict.fromkeys(left - right, (f"only in {old}",))
     lacking |= dict.fromkeys(right - left, (f"only in {new}",))
     both = {name: compare_wheels(old / name, new / name) for name in left & right}
