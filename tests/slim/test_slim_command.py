@@ -259,6 +259,8 @@ def test_slim_refuses_contradictory_options(library: Path, tmp_path: Path) -> No
         run(text, "--device", "9.0", *out)
     with pytest.raises(UsageError, match="a single image"):
         run(cubin, "--device", "9.0", *out)
+    with pytest.raises(UsageError, match="--label: 'my text!' is not a local version label"):
+        run(tmp_path / "missing.whl", "--device", "9.0", "--label", "my text!")
     for unknown in ("99.9", "H1000"):
         with pytest.raises(TargetError, match=r"no GPU has|unknown GPU"):
             run(library, "--device", unknown, *out)

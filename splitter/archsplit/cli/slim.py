@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from archsplit.cli import options
 from archsplit.cli.files import check_folder, copy_unchanged, find_file, record_hint
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import NothingToDoError, UsageError
+from archsplit.errors import NothingToDoError, UsageError, WheelError
 from archsplit.system.fs import sha256
 from archsplit.system.units import short_size
 
@@ -131,11 +131,13 @@ def _copy_input(
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuse options that contradict each other.
+    """Refuse a wrong label, and options that contradict each other.
 
     Raises:
         UsageError: names them.
     """
+    from archsplit.wheels.filename import check_local_label
+
     if arguments.file is None and arguments.site_packages is None:
         raise UsageError("name a file to slim, or an environment with --site-packages")
     is_site = arguments.file is None
@@ -156,6 +158,11 @@ def _check(arguments: argparse.Namespace) -> None:
     # pip compares versions with other packages' requirements: a label could break an environment.
     if is_site and arguments.label is not None:
         raise UsageError("--label is for wheels: what is installed keeps its version")
+    if arguments.label:
+        try:
+            check_local_label(arguments.label)
+        except WheelError as error:
+            raise UsageError(f"--label: {error.message}", hint=error.hint) from None
     if is_site and arguments.copy:
         raise UsageError("--copy is for files: an environment stays where it is")
 

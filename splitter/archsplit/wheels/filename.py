@@ -197,15 +197,10 @@ class WheelName:
         Raises:
             WheelError: the label can't be part of a version.
         """
+        check_local_label(label)
         # A version has one local part; further labels follow a dot.
         separator = "." if Version(self.version).local else "+"
-        try:
-            return replace(self, version=str(Version(f"{self.version}{separator}{label}")))
-        except InvalidVersion:
-            raise WheelError(
-                f"{label!r} is not a local version label",
-                hint="use letters, digits and dots, such as slim.sm90",
-            ) from None
+        return replace(self, version=str(Version(f"{self.version}{separator}{label}")))
 
     @property
     def _escaped(self) -> str:
@@ -261,3 +256,18 @@ def _check_pattern(text: str, pattern: re.Pattern[str], kind: str) -> str:
     if not pattern.fullmatch(text):
         raise WheelError(f"{text!r} can't be {kind}")
     return text
+
+
+def check_local_label(label: str) -> None:
+    """Refuse a local label that can't be part of a version.
+
+    Raises:
+        WheelError: the hint has what is allowed.
+    """
+    try:
+        Version(f"0+{label}")
+    except InvalidVersion:
+        raise WheelError(
+            f"{label!r} is not a local version label",
+            hint="use letters, digits and dots, such as slim.sm90",
+        ) from None
