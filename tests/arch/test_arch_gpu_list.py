@@ -140,7 +140,7 @@ def test_products_are_read_into_a_table_once() -> None:
 
 def test_native_needs_a_gpu() -> None:
     for parse in (parse_capabilities, parse_gpu_targets, parse_target_patterns):
-        with pytest.raises(TargetError, match="this machine shows none"):
+        with pytest.raises(TargetError, match="no NVIDIA GPU was found on this machine"):
             parse("native", detect=nothing)
 
 

@@ -16,6 +16,7 @@ from split_samples import Sample, environment, hand_made, split
 
 from archsplit.errors import IndexUnreachableError, InputError, TargetError
 from archsplit.release.verify import verify_release
+from archsplit.system import nvidia
 from archsplit.system.units import short_size
 from in_process import run_archsplit
 from index_server import pypiserver, serve, write_required
@@ -371,6 +372,28 @@ def test_wrong_capability_is_refused_before_anything_is_installed(place: Place, 
     assert done.returncode == TargetError.exit_code, done.stdout + done.stderr
     assert value in done.stderr
     assert place.installed() == set()
+
+
+def test_machine_without_a_gpu_gets_no_core(
+    place: Place, sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvidia, "_lines_of", lambda *_: ())
+    monkeypatch.setattr(nvidia, "_read_models", lambda _: ())
+    named = archsplit(place, str(sample.out), "--gpu", "native")
+    done = archsplit(place, str(sample.out))
+    assert done.returncode == named.returncode == TargetError.exit_code, done.stdout + done.stderr
+    assert done.stderr == named.stderr
+    assert "no NVIDIA GPU was found on this machine\nhint: name the GPU, such as" in done.stderr
+    assert place.installed() == set()
+    place.install("toyfat==1.0")
+    for words in ((), ("--dry-run",)):
+        done = archsplit(place, "toyfat", *words)
+        assert (done.returncode, done.stderr) == (TargetError.exit_code, named.stderr)
+    stands_in = place.run(
+        *("env", "ARCHSPLIT_CAPABILITY=9.0"),
+        *(*ARCHSPLIT, "install", "--python", place.python, "toyfat", "--dry-run"),
+    )
+    assert stands_in.returncode == 0, stands_in.stdout + stands_in.stderr
 
 
 def test_dry_run_has_a_table_of_gpus_with_packs_and_sizes(sample: Sample, place: Place) -> None:

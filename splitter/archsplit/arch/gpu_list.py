@@ -240,7 +240,7 @@ def _native(detect: Detector) -> tuple[Capability, ...]:
     gpus = dict.fromkeys(one for entry in detect() for one in _capabilities(entry, detect))
     if not gpus:
         raise TargetError(
-            "'native' needs an NVIDIA GPU, and this machine shows none",
+            "no NVIDIA GPU was found on this machine",
             hint="name the GPU, such as 9.0 or H100",
         )
     return tuple(gpus)

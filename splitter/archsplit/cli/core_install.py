@@ -45,6 +45,7 @@ from archsplit.release.summary import download_lines
 from archsplit.system.env import without_credentials
 from archsplit.system.fs import temporary_dir
 from archsplit.system.installers import find_uv, refuse_offline
+from archsplit.system.nvidia import driver_version
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.units import short_size
 from archsplit.wheels.filename import WheelName
@@ -52,7 +53,7 @@ from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from packaging.metadata import RawMetadata
     from packaging.tags import Tag
@@ -177,6 +178,7 @@ def install_core(
         loader = None if core is None else loader_folder(core)
     if loader is None:
         raise InputError(f"{name} was installed, but as a fat wheel, not as a core")
+    _require_gpus(gpus)
     words = ["--dry-run"] if arguments.dry_run else []
     words += [word for each in gpus for word in ("--gpu", each)]
     # The installed core's own doctor decides: its loader is the one that chooses later.
@@ -241,8 +243,22 @@ def _install_wheel(environment: Environment, request: CoreRequest, *, dry_run: b
     again = "--reinstall" if environment.uses_uv else "--force-reinstall"
     reinstall = () if present is None else (again, "--no-deps")
     words = (*reinstall, *request.sources, request.wheel or request.subject)
+    # A dry run without a core has a table of all GPUs.
+    if not dry_run:
+        _require_gpus(request.gpus)
     _run_installer(environment.command("install", *words), dry_run=dry_run)
     return True
+
+
+def _require_gpus(named: Sequence[str]) -> None:
+    """Refuse a machine without a GPU if none is named: the core's doctor could choose no plugin.
+
+    Raises:
+        TargetError: the machine has neither a GPU nor a driver.
+    """
+    # With a driver the doctor decides, which also knows a Jetson, and GPUs later than this table.
+    if not (named or os.environ.get("ARCHSPLIT_CAPABILITY") or driver_version()):
+        capabilities(["native"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
