@@ -166,7 +166,7 @@ def test_targets_choose_the_packs() -> None:
     assert [pack.name for pack in shares.packs][-2:] == ["ptx", "rest"]
     ptx = plan_packs(containers, PackBy.CAPABILITY, [Target.parse("compute_90")])
     assert [pack.name for pack in ptx.packs] == ["ptx"]
-    with pytest.raises(TargetError, match="nothing in it is for sm_75"):
+    with pytest.raises(TargetError, match="the input: nothing in it is for sm_75; it has "):
         plan_packs(containers, PackBy.CAPABILITY, [Target.parse("sm_75")])
     assert (
         capability_extra(Capability(12, 1)),

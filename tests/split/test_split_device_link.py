@@ -14,7 +14,7 @@ from split_samples import compile_c, container, image, python, unpacked
 
 from archsplit.arch.target import Capability
 from archsplit.devicecode.partition import PackBy
-from archsplit.errors import NothingToDoError
+from archsplit.errors import NothingToDoError, TargetError
 from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.sizes import device_usage
 from archsplit.release.report import read_report
@@ -24,6 +24,7 @@ from archsplit.split.model import SplitRequest
 from archsplit.split.restore import join_split
 from archsplit.split.sources import minimal_project, split_library
 from archsplit.system.fs import temporary_dir
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,6 +90,14 @@ def test_input_without_a_device_link_serves_none(tmp_path: Path, effects: Effect
     assert usage(path) == dict.fromkeys(GPUS, "")
     with pytest.raises(NothingToDoError, match="a device link that was not done"):
         split(path, tmp_path / "out", effects)
+
+
+def test_library_without_code_for_a_target_is_named(tmp_path: Path, effects: Effects) -> None:
+    path = library(tmp_path, linked=("sm_80", "sm_90"))
+    request = SplitRequest(source=path, out=tmp_path / "out", targets=parse_targets("sm_70"))
+    expected = "^librdc.so: nothing in it is for sm_70; it has sm_80, sm_90, compute_80\n"
+    with pytest.raises(TargetError, match=expected):
+        split_library(request, effects, minimal_project("rdc", "1"))
 
 
 def pack_targets(out: Path) -> dict[str, list[str]]:

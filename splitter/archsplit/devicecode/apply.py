@@ -24,7 +24,7 @@ from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes
 from archsplit.devicecode.file_plan import container_holders, is_stub, plan_rewrite
 from archsplit.devicecode.linker_view import linker_findings, planned_words
 from archsplit.devicecode.model import Place
-from archsplit.devicecode.select import Coverage, code_targets, container_codes
+from archsplit.devicecode.select import Coverage, code_targets, container_codes, missing_text
 from archsplit.errors import InputError, TargetError, VerifyError
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, read_wrappers
 from archsplit.formats.mapped import release_pages
@@ -346,8 +346,7 @@ def check_code_stays(
     found: frozenset[Target] = frozenset().union(*target_sets)
     missing = [one for one in selection.keep if not any(_serves(other, one) for other in found)]
     if found and missing:
-        names, others = (", ".join(map(str, sorted(targets))) for targets in (missing, found))
-        raise TargetError(f"{subject}: nothing in it is for {names}; it has {others}", hint=hint)
+        raise TargetError(missing_text(subject, missing, found), hint=hint)
     if target_sets and not any(_targets(filtered, filtered.kept) for filtered in containers):
         raise TargetError(f"{subject}: no device code would be kept", hint=hint)
 

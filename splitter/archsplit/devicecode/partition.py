@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.select import code_targets, newest_ptx, selected_images
+from archsplit.devicecode.select import code_targets, missing_text, newest_ptx, selected_images
 from archsplit.errors import TargetError
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def plan_packs(
     by: PackBy,
     targets: Iterable[Target] | None = None,
     unneeded: Sequence[Collection[Capability]] = (),
+    subject: str = "the input",
 ) -> PackPlan:
     """Divide the images of some containers into packs.
 
@@ -111,6 +112,7 @@ def plan_packs(
         by: the unit that a pack stands for.
         targets: only what GPUs of these targets need is packed; None for all images.
         unneeded: for each container, the capabilities that take nothing of it; () for none at all.
+        subject: the name of the input, for messages.
 
     Raises:
         TargetError: no image is for one of the targets.
@@ -129,7 +131,8 @@ def plan_packs(
         last = PackContents(name=REST_PACK, serves=(), offsets=rest)
         plan = PackPlan(packs=(*plan.packs, last), needs=plan.needs)
     if targets is not None:
-        plan = _select_packs(plan, targets)
+        found = code_targets(entry for each in containers for entry in each)
+        plan = _select_packs(plan, targets, found, subject)
     # Only what is written counts: a single pack has nothing in common with another.
     return _share_common(plan, sizes) if by is PackBy.CAPABILITY else plan
 
@@ -358,7 +361,9 @@ def _remaining(
     )
 
 
-def _select_packs(plan: PackPlan, targets: Iterable[Target]) -> PackPlan:
+def _select_packs(
+    plan: PackPlan, targets: Iterable[Target], found: Collection[Target], subject: str
+) -> PackPlan:
     """Return the packs that GPUs of some targets need; PTX selects the packs that have PTX.
 
     Raises:
@@ -367,10 +372,7 @@ def _select_packs(plan: PackPlan, targets: Iterable[Target]) -> PackPlan:
     packs_by_target = {target: _packs_for(plan, target) for target in targets}
     unserved = sorted(target for target, names in packs_by_target.items() if not names)
     if unserved:
-        raise TargetError(
-            f"nothing in it is for {', '.join(map(str, unserved))}",
-            hint="`archsplit inspect` shows its targets; leave these out",
-        )
+        raise TargetError(missing_text(subject, unserved, found), hint="leave these out")
     # Divided by target, a GPU needs several packs: one for each target that it takes.
     kept = {name for names in packs_by_target.values() for name in names}
     packs = tuple(pack for pack in plan.packs if pack.name in kept)

@@ -95,6 +95,12 @@ def code_targets(entries: Iterable[Code]) -> frozenset[Target]:
     )
 
 
+def missing_text(subject: str, missing: Iterable[Target], found: Iterable[Target]) -> str:
+    """Return a message that names targets without code, and the others."""
+    names, others = (", ".join(map(str, sorted(targets))) for targets in (missing, found))
+    return f"{subject}: nothing in it is for {names}; it has {others or 'none'}"
+
+
 # The model of the driver's choice, on which slim and split rely.
 def selected_images(entries: Iterable[AnyCode], capability: Capability) -> tuple[AnyCode, ...]:
     """Return the images that a device takes out of a container, in its order.

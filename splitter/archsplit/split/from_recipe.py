@@ -260,7 +260,7 @@ def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> Sp
             if is_wheel
             else _library_containers(request.source)
         )
-        pack_plan = plan_packs(containers, request.by, request.targets)
+        pack_plan = plan_packs(containers, request.by, request.targets, subject=request.source.name)
         sizes = image_sizes(containers)
         packs = tuple(_planned_pack(contents, sizes) for contents in pack_plan.packs)
     return replace(plan, packs=packs, extras=planned_extras(pack_plan), unmoved=unmoved)

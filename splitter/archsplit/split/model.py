@@ -257,15 +257,16 @@ class ReleaseContents:
 
 
 def plan_contents(
-    cores: Sequence[tuple[str, tuple[StrippedLibrary, ...]]], request: SplitRequest
+    cores: Sequence[tuple[str, tuple[StrippedLibrary, ...]]], request: SplitRequest, subject: str
 ) -> ReleaseContents:
     """Divide the device code of all cores into packs and files.
 
     Args:
         cores: the machine and the stripped libraries of each.
+        subject: the names of the sources, for messages.
 
     Raises:
-        InputError: no image is for one of the request's targets.
+        TargetError: no image is for one of the request's targets.
     """
     by_key: dict[bytes, SharedContainer] = {}
     holders: dict[bytes, set[int]] = {}
@@ -286,8 +287,9 @@ def plan_contents(
                 by_key[row.key] = replace(known, unneeded=known.unneeded & one.unneeded)
                 holders.setdefault(row.key, set()).add(number)
     entries = [one.place.entries for one in by_key.values()]
+    unneeded = [one.unneeded for one in by_key.values()]
     plan, files = divide_packs(
-        plan_packs(entries, request.by, request.targets, [one.unneeded for one in by_key.values()]),
+        plan_packs(entries, request.by, request.targets, unneeded, subject),
         ReleaseCores(
             machines=tuple(machine for machine, _ in cores),
             holders=tuple(map(frozenset, holders.values())),

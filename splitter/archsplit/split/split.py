@@ -210,9 +210,9 @@ class _Split:
                 if machine := tagged_machine(wheel.name.platforms):
                     self._load(machine, workers)
             sources = [self._source(wheel, tools) for wheel in self.wheels]
-            contents = plan_contents(
-                [(one.machine, one.libraries) for one in sources], self.request
-            )
+            parts = [(one.machine, one.libraries) for one in sources]
+            subject = files if self.origin is None else self.origin.path
+            contents = plan_contents(parts, self.request, subject)
             stored = store_images(contents, self.request.recompress, progress)
             cores = self._cores(sources, contents, stored)
             _refuse_other_split(out, cores)
