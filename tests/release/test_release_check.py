@@ -200,6 +200,77 @@ def test_unlisted_wheel_is_reported(dist: Path, effects: Effects) -> None:
     assert f"{only(dist, 'tinyvec_sm80*').name}: {MANIFEST} doesn't list it" in text
 
 
+WRONG = "0" * 64
+EVIL: dict[str, dict[str, object]] = {
+    REPORT: {
+        "project": "evil-name",
+        "version": "99.0",
+        "build_id": WRONG,
+        "interface_hash": WRONG,
+        "wheels.size": 7,
+        "wheels.distribution": "evil-name",
+        "wheels.role": "meta",
+    },
+    MANIFEST: {
+        "project": "evil-name",
+        "version": "99.0",
+        "build_id": WRONG,
+        "interface_hash": WRONG,
+        "wheels.size": 7,
+        "wheels.distribution": "evil-name",
+        "wheels.role": "meta",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["dist", "packs"])
+def test_each_wrong_field_of_a_list_is_found(
+    kind: str, effects: Effects, request: pytest.FixtureRequest
+) -> None:
+    folder: Path = request.getfixturevalue(kind)
+    for file, fields in EVIL.items():
+        text = (folder / file).read_text()
+        for field, value in fields.items():
+            content = json.loads(text)
+            at = content
+            *parents, last = field.split(".")
+            for name in parents:
+                at = at[name]
+                # The last wheel is a plugin.
+                at = at[-1] if isinstance(at, list) else at
+            at[last] = value
+            (folder / file).write_text(json.dumps(content))
+            with pytest.raises(VerifyError) as caught:
+                check_release(folder, effects, STAY)
+            found = [one for one in caught.value.findings if one.subject == file]
+            assert {one.code for one in found} == {"wrong-listing"}
+            assert any(last in one.found and one.expected for one in found), field
+            if file == REPORT:
+                with pytest.raises(VerifyError) as caught:
+                    verify_release(folder)
+                assert {one.code for one in caught.value.findings} == {"wrong-listing"}
+        (folder / file).write_text(text)
+    assert check_release(folder, effects, STAY).cells
+
+
+def test_a_matrix_without_wheels_is_found(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (packs / REPORT).read_text()
+    changed = text.replace('"project": "toy"', '"project": "evil-name"')
+    (packs / REPORT).write_text(changed.replace('"version": "2.0"', '"version": "99.0"'))
+    assert main(["verify", "--release", "--no-install", str(packs)]) == VerifyError.exit_code
+    shown = " ".join(capsys.readouterr().err.split())
+    assert f"{REPORT}: project is evil-name, expected toy; copy it again" in shown
+    assert f"{REPORT}: version is 99.0, expected 2.0; copy it again" in shown
+    assert "no wheel of evil-name-cc" in shown
+
+
+def test_wheel_missing_from_the_report_is_found(packs: Path, effects: Effects) -> None:
+    content = json.loads((packs / REPORT).read_text())
+    gone = content["wheels"].pop()
+    (packs / REPORT).write_text(json.dumps(content))
+    assert f"{gone['file']}: {REPORT} doesn't list it" in complaint(packs, effects)
+
+
 def test_unreadable_manifest_is_found(dist: Path, effects: Effects) -> None:
     (dist / MANIFEST).write_text('{"schema": 1}')
     assert "is not a release's manifest: origin" in complaint(dist, effects)

@@ -37,7 +37,7 @@ from archsplit.release.install_test import InstallTest, installers
 from archsplit.release.manifest import MANIFEST_FILE
 from archsplit.release.matrix import hole_findings, matrix_text, release_matrix
 from archsplit.release.report import REPORT_FILE, find_report
-from archsplit.release.verify import manifest_faults, report_faults, tag_cache
+from archsplit.release.verify import field_faults, file_list_faults, tag_cache
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.fs import temporary_dir
 
@@ -329,7 +329,10 @@ def check_release(
     with temporary_dir() as scratch:
         tags = tag_cache(effects, scratch)
         release = read_wheel_set(folder, scratch, platforms=tags.platforms)
-        report = _find_report(folder)
+        report = None
+        # A report that can't be read is a finding of another check.
+        with contextlib.suppress(InputError):
+            report = find_report(folder)
         checked = release_findings(release, report, options, describe)
         if release.kind is ReleaseKind.SPLIT:
             kernels, gaps = split_coverage(release)
@@ -392,10 +395,11 @@ def release_findings(
     if release.kind is ReleaseKind.BUILT:
         kernels = read_coverage(release)
     descriptions, warnings = _check_descriptions(release, describe)
+    faults = tuple(release_faults(release, CheckScope(published=True)))
     found = (
-        *release_faults(release, CheckScope(published=True)),
-        *(() if report is None else _role_faults(report, release)),
-        *(() if report is None else _holes(report, release, options)),
+        *faults,
+        *field_faults(release, REPORT_FILE, MANIFEST_FILE),
+        *(() if report is None else _holes(report, release, options, {one.code for one in faults})),
         *descriptions,
         *kernel_faults(kernels.found, options.allowed),
     )
@@ -411,35 +415,27 @@ def folder_findings(folder: Path, damaged: Collection[str] = ()) -> Iterator[Fin
     for name in (REPORT_FILE, MANIFEST_FILE):
         if not (folder / name).exists():
             yield finding("missing-report", name, f"is not in {folder}")
-    yield from report_faults(folder, None, damaged)
-    yield from manifest_faults(folder)
+    yield from file_list_faults(folder, REPORT_FILE, None, damaged)
+    yield from file_list_faults(folder, MANIFEST_FILE)
 
 
-def _find_report(folder: Path) -> Release | None:
-    # A report that can't be read is a finding of another check.
-    with contextlib.suppress(InputError):
-        return find_report(folder)
-    return None
+def _holes(
+    report: Release, release: WheelSet, options: CheckOptions, codes: Collection[str]
+) -> Iterator[Finding]:
+    """Find the cells of the release's matrix without wheels.
 
-
-def _role_faults(report: Release, release: WheelSet) -> Iterator[Finding]:
-    # The order of an upload is the order of roles: a core must not be called a plugin.
-    roles = {row.file: row.role for row in report.wheels}
-    for wheel in release.wheels:
-        role, listed = release.role(wheel), roles.get(wheel.file)
-        if None not in {role, listed} and role != listed:
-            found = f"is a {role}, and {REPORT_FILE} lists a {listed}"
-            yield finding("changed-file", wheel.file, found)
-
-
-def _holes(report: Release, release: WheelSet, options: CheckOptions) -> Iterator[Finding]:
-    """Find the cells of the release's matrix without wheels."""
+    Args:
+        codes: of the wheels' findings; `missing-plugin` has those that a core lacks.
+    """
     usable = {wheel.file for wheel in release.wheels} | {one.subject for one in release.damaged}
     # A wheel of the report that is missing here fills no cell.
     present = tuple(wheel for wheel in report.wheels if wheel.file in usable)
-    found = hole_findings(replace(report, wheels=present), options.without)
-    # `missing-plugin` has the wheels that a core lacks.
-    yield from (one for one in found if one.code == "missing-cell")
+    for one in hole_findings(replace(report, wheels=present), options.without):
+        if one.code == "missing-cell":
+            yield one
+        # The wheels are complete, so the report has wrong names.
+        elif "missing-plugin" not in codes:
+            yield finding("wrong-listing", REPORT_FILE, f"{one.subject}: {one.found}")
 
 
 def _check_descriptions(

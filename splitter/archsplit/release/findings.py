@@ -38,6 +38,7 @@ HINTS: Mapping[str, str] = {
     "not-in-report": _TAKE_OUT,
     "missing-file": _COPY,
     "changed-file": _COPY,
+    "wrong-listing": "copy it again from where it was made, or make the release again",
     "unreadable-report": _COPY,
     "missing-report": "make the release again in an empty folder, with archsplit split --release or"
     " archsplit build (pip writes none), or copy the file from where it was made",

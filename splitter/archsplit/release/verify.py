@@ -6,8 +6,10 @@ Out: a `CheckedRelease`, or one error with all findings.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from archsplit.errors import InputError, VerifyError
@@ -15,78 +17,96 @@ from archsplit.release.checks import CheckScope, count_images, release_faults
 from archsplit.release.findings import finding
 from archsplit.release.identity import ReleaseKind
 from archsplit.release.manifest import MANIFEST_FILE, read_manifest
-from archsplit.release.report import REPORT_FILE, find_report
+from archsplit.release.report import REPORT_FILE, ReleaseWheel, read_report
 from archsplit.release.wheel_set import read_wheel_set, wheels_in
 from archsplit.system.env import ZIP_EPOCH, clean_environment
 from archsplit.system.fs import sha256, temporary_dir
 from archsplit.wheels.platform_tags import PlatformTagCache
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
-    from archsplit.release.manifest import WheelRecord
-    from archsplit.release.report import ReleaseWheel, Role
+    from archsplit.release.manifest import Manifest, WheelRecord
+    from archsplit.release.report import Release, Role
     from archsplit.release.wheel_set import WheelFacts, WheelReads, WheelSet
     from archsplit.system.finding import Finding
     from archsplit.wheels.platform_tags import PlatformTags
 
+    Reader = Callable[[Path], Release | Manifest]
+    Row = ReleaseWheel | WheelRecord
 
-def report_faults(
-    folder: Path, wanted: Collection[str] | None, damaged: Collection[str] = ()
+_SHARED = ("version", "build_id", "interface_hash")
+_READERS: Mapping[str, Reader] = {REPORT_FILE: read_report, MANIFEST_FILE: read_manifest}
+
+
+def file_list_faults(
+    folder: Path, listing: str, wanted: Collection[str] | None = None, damaged: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Compare a folder with its report; a folder without one has no fault by that.
+    """Compare a folder with its report or manifest, if it has one.
 
     Args:
+        listing: the file's name.
         wanted: the targets or capabilities whose wheels must be there; None for all.
         damaged: files that have a finding already, which are not compared.
     """
+    if not (folder / listing).exists():
+        return
     try:
-        release = find_report(folder)
+        wheels = _READERS[listing](folder / listing).wheels
     except InputError as error:
         yield finding("unreadable-report", "", error.message)
         return
-    for wheel in () if release is None else release.wheels:
+    for wheel in wheels:
         is_here = (folder / wheel.file).exists()
+        gpus = wheel.gpus if isinstance(wheel, ReleaseWheel) else ()
         # Who wants one target has not copied the wheels of the others.
-        is_wanted = is_here or wanted is None or set(wheel.gpus) <= set(wanted)
+        is_wanted = is_here or wanted is None or set(gpus) <= set(wanted)
         if is_wanted and wheel.file not in damaged:
-            yield from file_faults(folder / wheel.file, wheel)
+            yield from file_faults(folder / wheel.file, wheel, listing=listing)
+    for name in sorted({one.name for one in wheels_in(folder)} - {one.file for one in wheels}):
+        yield finding("not-in-report", name, f"{listing} doesn't list it")
 
 
-def file_faults(
-    path: Path, wheel: ReleaseWheel | WheelRecord, *, listing: str = REPORT_FILE
-) -> Iterator[Finding]:
+def file_faults(path: Path, wheel: Row, *, listing: str = REPORT_FILE) -> Iterator[Finding]:
     """Compare a file with its row in a report or manifest, by its SHA-256.
 
     Raises:
         InputError: the file can't be read.
     """
     if not path.exists():
-        found = f"{listing} lists it, but it is not here"
-        yield finding("missing-file", wheel.file, found)
+        yield finding("missing-file", wheel.file, f"{listing} lists it, but it is not here")
     elif sha256(path) != wheel.sha256:
-        found = f"is not the file that {listing} lists"
-        yield finding("changed-file", wheel.file, found)
+        yield finding("changed-file", wheel.file, f"is not the file that {listing} lists")
 
 
-def manifest_faults(folder: Path) -> Iterator[Finding]:
-    """Compare a folder with its manifest; a folder without one has no fault by that."""
-    if not (folder / MANIFEST_FILE).exists():
-        return
-    try:
-        manifest = read_manifest(folder / MANIFEST_FILE)
-    except InputError as error:
-        yield finding("unreadable-report", "", error.message)
-        return
-    for wheel in manifest.wheels:
-        yield from file_faults(folder / wheel.file, wheel, listing=MANIFEST_FILE)
-    listed = {wheel.file for wheel in manifest.wheels}
-    for path in wheels_in(folder):
-        if path.name not in listed:
-            yield finding("not-in-report", path.name, f"{MANIFEST_FILE} doesn't list it")
+def field_faults(release: WheelSet, *listings: str) -> Iterator[Finding]:
+    """Compare a report and a manifest with the wheels, field by field.
+
+    Args:
+        listings: names of the files, beside the wheels.
+    """
+    wheels, identity = {wheel.path: wheel for wheel in release.wheels}, release.identity
+    own = {name: getattr(identity, name) for name in _SHARED if identity}
+    own |= {"project": identity.package} if identity else {}
+    # Parts of a release have a folder each.
+    for path in sorted({one.with_name(name) for one in wheels for name in listings}):
+        # Another check finds a file that is missing or can't be read.
+        with contextlib.suppress(InputError):
+            listing = _READERS[path.name](path)
+            pairs = [(name, getattr(listing, name), own[name]) for name in own]
+            for row in listing.wheels:
+                # Another check finds a wheel that is missing, damaged or foreign.
+                if wheel := wheels.get(path.with_name(row.file)):
+                    at = f"wheels.{row.file}"
+                    pairs.append((f"{at}.size", row.size, wheel.path.stat().st_size))
+                    pairs.append((f"{at}.distribution", row.distribution, wheel.name.project))
+                    pairs.append((f"{at}.role", row.role, release.role(wheel) or row.role))
+            for field, found, wanted in pairs:
+                if found != wanted:
+                    yield finding("wrong-listing", path.name, f"{field} is {found}", f"{wanted}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +214,8 @@ def verify_release(
         extent, identity = scope or CheckScope(), release.identity
         wanted = None if identity is None else extent.wanted(identity)
         damaged = {one.subject for one in release.damaged}
-        listed = report_faults(folder, wanted, damaged)
+        files = file_list_faults(folder, REPORT_FILE, wanted, damaged)
+        listed = chain(files, field_faults(release, REPORT_FILE))
         # A split that checks its own wheels has just written the report beside them.
         return verify_wheel_set(release, extent, () if extent.originals else listed)
 
