@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -244,7 +245,7 @@ def run(
         ("gather nope --out o", 14, "can't read nope: Permission denied"),
         ("publish nope --repository testpypi", 14, "can't read nope: Permission denied"),
         (
-            f"install nope --dry-run --python {sys.executable}",
+            f"install nope --dry-run --python {shlex.quote(sys.executable)}",
             14,
             "can't read nope: Permission denied",
         ),
@@ -260,7 +261,7 @@ def test_missing_permission_gives_no_traceback(
 ) -> None:
     # Without its capabilities, root has to obey permissions too.
     plain = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all") if not os.getuid() else ()
-    found, text = run(folder, *words.split(), before=plain)
+    found, text = run(folder, *shlex.split(words), before=plain)
     assert (found, message in text) == (code, True), text
 
 

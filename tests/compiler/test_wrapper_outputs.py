@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import threading
 from typing import TYPE_CHECKING
@@ -43,7 +44,9 @@ class Folder:
             "ARCHSPLIT_CACHE": self.cache,
             "ARCHSPLIT_NVCC_OPTIONS": f"--nvcc '{self.toolkit.nvcc}' --reproducible {options}",
         }
-        return run_archsplit_nvcc(("-arch=sm_80", *line.split()), cwd=self.path, env=environment)
+        return run_archsplit_nvcc(
+            ("-arch=sm_80", *shlex.split(line)), cwd=self.path, env=environment
+        )
 
     def read(self, name: str) -> bytes:
         return (self.path / name).read_bytes()
@@ -55,7 +58,7 @@ def folder(tmp_path: Path, toolkit: Toolkit, request: pytest.FixtureRequest) -> 
 
 
 def test_device_as_output_stays_a_device(folder: Folder, null_device: Path) -> None:
-    before = null_device.stat()
+    before, libraries = null_device.stat(), folder.toolkit.library_folder
     for line, code in (
         ("-c t.cu -o null", 0),
         ("-c t.cu -o null -MD -MF null", 0),
@@ -66,7 +69,7 @@ def test_device_as_output_stays_a_device(folder: Folder, null_device: Path) -> N
         ("-lib t.cu -o null", 0),
         ("-E t.cu -o null", 0),
         ("-MM t.cu -o null", 0),
-        (f"-shared -Xcompiler -fPIC -L{folder.toolkit.library_folder} t.cu -o null", 0),
+        (f"-shared -Xcompiler -fPIC {shlex.quote(f'-L{libraries}')} t.cu -o null", 0),
     ):
         done = folder.run(line)
         assert (line, done.returncode, os.path.samestat(before, null_device.stat())) == (

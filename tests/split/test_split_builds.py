@@ -76,7 +76,7 @@ def static_runtime(folder: Path, toolkit: Toolkit) -> Path:
 
 def shared_runtime(folder: Path, toolkit: Toolkit) -> Path:
     (runtime,) = toolkit.library_folder.glob("libcudart.so.*")
-    words = ("-cudart", "none", "-Xlinker", shlex.quote(str(runtime)))
+    words = ("-cudart", "none", "-Xlinker", f"-l:{runtime.name}")
     return by_nvcc(folder, toolkit, HERE / "toyfat" / "whole.cu", *words)
 
 
