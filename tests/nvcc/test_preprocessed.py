@@ -121,6 +121,14 @@ def test_lines_in_raw_strings_count(literal: str) -> None:
     assert b";\nint after;" in key("\n")
 
 
+def test_lines_before_a_raw_string_of_one_line_dont_count() -> None:
+    first, second = (
+        text(place="", kit="", own='const char *c = R"(a)";\nint after;\n', at=line)
+        for line in (2, 3)
+    )
+    assert strip_unused_line_markers(first) == strip_unused_line_markers(second)
+
+
 def test_toolkit_header_named_only_by_a_raw_string_is_no_header() -> None:
     own = f'const char *c = R"(\n{HEAD})";\nint n = __builtin_LINE();\n'.encode()
     assert strip_unused_line_markers(own) == own
