@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archsplit.errors import InputError, UsageError
+from archsplit.errors import InputError, UsageError, WheelError
 from archsplit.system.resources import parse_job_count
 from archsplit.system.signals import deferred_signals
 from archsplit.system.units import count_text, parse_size
@@ -40,6 +40,15 @@ _DISPLAY_END = 1.0
 """Seconds in which the thread of a stopped display ends; it takes none but on a busy machine."""
 _LONG = 3.0
 """Seconds of a silent command from which a log gets a line about it."""
+
+
+@contextlib.contextmanager
+def value_of(option: str) -> Iterator[None]:
+    """Name the option in the error about its value."""
+    try:
+        yield
+    except WheelError as error:
+        raise UsageError(f"{option}: {error.message}", hint=error.hint) from None
 
 
 def add_options(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from archsplit.cli import options
 from archsplit.cli.files import check_folder, copy_unchanged, find_file, record_hint
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import NothingToDoError, UsageError, WheelError
+from archsplit.errors import NothingToDoError, UsageError
 from archsplit.system.fs import sha256
 from archsplit.system.units import short_size
 
@@ -159,10 +159,8 @@ def _check(arguments: argparse.Namespace) -> None:
     if is_site and arguments.label is not None:
         raise UsageError("--label is for wheels: what is installed keeps its version")
     if arguments.label:
-        try:
+        with options.value_of("--label"):
             check_local_label(arguments.label)
-        except WheelError as error:
-            raise UsageError(f"--label: {error.message}", hint=error.hint) from None
     if is_site and arguments.copy:
         raise UsageError("--copy is for files: an environment stays where it is")
 

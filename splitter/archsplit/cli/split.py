@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from archsplit.cli import options
 from archsplit.cli.files import check_folder, copy_unchanged, find_file, record_hint
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError, WheelError
+from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError
 from archsplit.system.fs import input_errors
 
 if TYPE_CHECKING:
@@ -86,23 +86,17 @@ def _name(text: str) -> str:
     """Read the name of a project."""
     from archsplit.wheels.filename import distribution_name
 
-    try:
+    with options.value_of("--name"):
         distribution_name(text)
-    except WheelError as error:
-        raise UsageError(f"--name: {error.message}", hint=error.hint) from None
     return text
 
 
 def _version(text: str) -> str:
     """Read a version, and return its normal form."""
-    from packaging.version import InvalidVersion, Version
+    from archsplit.wheels.filename import normalized_version
 
-    try:
-        return str(Version(text))
-    except InvalidVersion:
-        raise UsageError(
-            f"--version: {text!r} is not a version", hint="for example 1.2.3 or 1.2.3rc1 (PEP 440)"
-        ) from None
+    with options.value_of("--version"):
+        return normalized_version(text)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:

@@ -23,7 +23,7 @@ __pure__ = True
 _MARKERS_AND_BLANKS = lazy_pattern(rb"\n(?:# \d+ [^\n]*\n|\n)+")
 """With the end of the line before, as `_ENTERED`: half the time, of what each cicc waits for."""
 _RAW_STRING = lazy_pattern(rb'R"(?=([^\s()\\]{0,16})\()')
-"""The start of a raw string literal: another may begin in its delimiter."""
+"""Start of a raw string literal: another may begin in its delimiter."""
 _MAIN = lazy_pattern(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
 _ENTERED = lazy_pattern(rb'\n(# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*)(?=\n)')
 """With the end of the line before: it is found ten times as fast as the beginning of a line."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PROBE_SECONDS = 60.0
 SHARED_FOLDER_MAJOR = 13
-"""The major version from which the wheels of a toolkit share a folder: ``nvidia/cu13``."""
+"""Major version from which the wheels of a toolkit share a folder: ``nvidia/cu13``."""
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 _TARGET = re.compile(r"\b(?:sm|compute)_\d+[af]?\b")

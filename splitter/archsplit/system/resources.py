@@ -23,7 +23,7 @@ _NO_LIMIT = 1 << 60
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MALLOC_OPTIONS = {_M_ARENA_MAX: 1, _M_TRIM_THRESHOLD: 64 << 20, _M_MMAP_THRESHOLD: 32 << 20}
-"""The threshold is the largest that glibc takes: an image, and what its compression needs."""
+"""Room for an image and what its compression needs; glibc takes no larger mmap threshold."""
 
 
 def available_cores() -> int:

@@ -118,7 +118,7 @@ class WheelName:
     def __post_init__(self) -> None:
         if self.project != distribution_name(self.project):
             raise WheelError(f"{self.project!r} is not a normalized project name")
-        if self.version != _normalized_version(self.version):
+        if self.version != normalized_version(self.version):
             raise WheelError(f"{self.version!r} is not a normalized version")
         _check_pattern(self.build, _BUILD, "a build tag")
         for tags in (self.pythons, self.abis, self.platforms):
@@ -243,7 +243,12 @@ def _is_generic(pythons: Sequence[str]) -> bool:
     return not set(pythons).isdisjoint({"py3", "py2.py3"})
 
 
-def _normalized_version(text: str) -> str:
+def normalized_version(text: str) -> str:
+    """Return the normal form of a version.
+
+    Raises:
+        WheelError: it is not a version; the hint has examples.
+    """
     try:
         return str(Version(text))
     except InvalidVersion:
