@@ -263,9 +263,7 @@ class SharedPool:
             elif not free:
                 retry = self._queue.join(request.urgency)
                 # If all slots are this process's own, no other process can free one.
-                return Denied(
-                    WaitReason.SLOT, MAX_POLL_SECONDS if len(self._own) == self.slots else retry
-                )
+                return Denied(WaitReason.SLOT, None if len(self._own) == self.slots else retry)
             elif not self._queue.is_first(request.urgency):
                 return Denied(WaitReason.TURN, _RETRY_SECONDS)
             # A process that waits for memory must not keep others from the slots.
