@@ -14,6 +14,7 @@ from archsplit.cache.entry import KeyComponent
 from archsplit.compiler.direct_cache import system_folders
 from archsplit.compiler.file_resolver import (
     has_macro_in_assembly,
+    has_moment_text,
     has_time_text,
     has_timestamp_text,
     join_continued_lines,
@@ -139,6 +140,21 @@ def test_macros_in_inline_assembly_are_seen(text: bytes, has: bool) -> None:
 )
 def test_the_time_of_a_compilation_is_found_in_its_text(text: bytes, is_told: bool) -> None:
     assert has_time_text([b"", text], since=0, epoch="1700691200") == is_told
+    assert has_moment_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        (b'char *t = "Sun Nov  5 10:50:27 2026";', True),
+        (b'char *t = L"Nov  5 2026";', True),
+        (rb'char *t = "\"10:50:27\"";', True),
+        (b'char *t = "v" "10:50:27";', True),
+        (b'char *t = "Nov 2026", *u = "10:50", *v = "at 10:50:27";', False),
+    ],
+)
+def test_a_date_or_time_at_the_start_of_a_string_is_seen(text: bytes, has: bool) -> None:
+    assert has_moment_text(text) == has
 
 
 def test_the_clocks_time_is_found_too() -> None:
@@ -157,17 +173,16 @@ def test_the_clocks_time_is_found_too() -> None:
 def test_source_with_the_time_of_its_change_may_have_unlisted_reads() -> None:
     reading = ObservedReads((), (), (), (), since=0, epoch=None, has_unlisted=False)
     dated = reading._replace(preprocessed=(b'char *t = "Sun Nov  5 10:50:27 2026";',))
-    assert not _has_unlisted_reads(reading, [], [], TextScans())
-    assert _has_unlisted_reads(dated, [], [], TextScans())
+    assert not _has_unlisted_reads(reading, [], [])
+    assert _has_unlisted_reads(dated, [], [])
 
 
 def test_source_without_a_text_may_have_unlisted_reads_by_a_macro() -> None:
     reading = ObservedReads((), (), (), (), since=0, epoch=None)
-    scans = TextScans()
-    pasted = scans.source(b"#define A(x) __##x##__\nchar *t = A(TIME);\n")
-    assert not _has_unlisted_reads(reading, [], [b"int k;"], scans)
-    assert _has_unlisted_reads(reading, [], [b'asm(".inc" BIN);'], scans)
-    assert _has_unlisted_reads(reading, [pasted], [], scans)
+    pasted = TextScans().source(b"#define A(x) __##x##__\nchar *t = A(TIME);\n")
+    assert not _has_unlisted_reads(reading, [], [b"int k;"])
+    assert _has_unlisted_reads(reading, [], [b'asm(".inc" BIN);'])
+    assert _has_unlisted_reads(reading, [pasted], [])
 
 
 def test_folders_of_the_toolkit_are_above_its_cicc() -> None:

@@ -23,14 +23,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key, key_differences
 from archsplit.cache.stats import LOCAL_TIER, WHOLE_STEP
-from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver, join_continued_lines
+from archsplit.compiler.file_resolver import (
+    VARIABLE_PREFIX,
+    FileResolver,
+    join_continued_lines,
+    reads_files,
+)
 from archsplit.compiler.keys import DEPFILE_FLAG, line_info_flag
 from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.prefix_map import NO_PREFIXES
 from archsplit.compiler.tool_identity import identity_query, is_gnu_compiler
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
-from archsplit.nvcc.preprocessed_text import included_files
 from archsplit.nvcc.variables import EPOCH
 from archsplit.system.env import find_program
 
@@ -126,6 +130,7 @@ class CompletedCompile(NamedTuple):
         private: the folder of intermediate files.
         began: start of the compilation, in nanoseconds since 1970.
         without_bases: preprocessed texts known to have no name of a folder of ``base-dir``.
+        without_reads: those known to have no assembly that reads files.
     """
 
     outputs: Mapping[str, Mapping[str, Path]]
@@ -142,6 +147,7 @@ class CompletedCompile(NamedTuple):
     notes: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     tools: tuple[str, ...] = ()
     without_bases: Container[Path] = ()
+    without_reads: Container[Path] = ()
 
 
 class DirectCache:
@@ -218,15 +224,17 @@ class DirectCache:
         from archsplit.compiler.include_scan import describe_reads  # noqa: PLC0415
 
         found = {path: scans.preprocessed_file(path) for path in done.texts}
+        unknown = (path.read_bytes() for path in done.texts if path not in done.without_reads)
         # `.incbin` reads a file that no include marker names.
-        if any(scan.reads_files for scan in found.values()) or not (found or done.host_depfiles):
+        if any(map(reads_files, unknown)) or not (found or done.host_depfiles):
             return
         # A file may have changed since the lookup, before the compiler read it.
         self._cache.digests.recheck()
         self._tools.replies.recheck()
         markers = {path: scan.markers for path, scan in found.items()}
-        dated = [path for path in found if found[path].may_have_time or found[path].has_timestamp]
-        reads = self._observe_reads(done, dated, markers)
+        dated = [path for path in found if found[path].has_moment]
+        included = dict.fromkeys(name for scan in found.values() for name in scan.included)
+        reads = self._observe_reads(done, dated, included)
         includes = self._include_folders(done)
         resolver = self._file_resolver(includes)
         read = describe_reads(reads, resolver, scans) if reads and includes else None
@@ -315,11 +323,10 @@ class DirectCache:
         return _cached_result(row, found.entry, found.tier, self._request.prefixes)
 
     def _observe_reads(
-        self, done: CompletedCompile, dated: Sequence[Path], markers: Mapping[Path, bytes]
+        self, done: CompletedCompile, dated: Sequence[Path], names: dict[str, None]
     ) -> ObservedReads | None:
         from archsplit.compiler.include_scan import ObservedReads  # noqa: PLC0415 - see `store`
 
-        names = dict.fromkeys(included_files(b"".join(markers.values())))
         for depfile in done.host_depfiles:
             names |= dict.fromkeys(_depfile_names(depfile, done.private))
         files = [

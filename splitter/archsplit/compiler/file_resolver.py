@@ -232,6 +232,8 @@ _MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 _TIMESTAMP = lazy_pattern(
     rb'"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}'
 )
+_MOMENT = lazy_pattern(rb'"(?:[A-Z][a-z]{2} [ \d]\d \d{4}|\d\d:\d\d:\d\d)|' + _TIMESTAMP.pattern)
+"""A string with any date or time: one search, which hardly any text needs more than."""
 _MINUTE = 60
 
 
@@ -276,6 +278,11 @@ def has_time_text(texts: Iterable[bytes], *, since: int, epoch: str | None) -> b
     starts = {each[:4] if each.startswith(b'"') else each for each in clock_texts}
     likely = (text for text in texts if any(start in text for start in starts))
     return any(each in text for text in likely for each in clock_texts)
+
+
+def has_moment_text(text: bytes) -> bool:
+    """Return True if a string of a text begins with a date or time."""
+    return _MOMENT.search(text) is not None
 
 
 def has_timestamp_text(text: bytes) -> bool:

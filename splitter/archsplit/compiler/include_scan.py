@@ -24,6 +24,7 @@ from archsplit.compiler.file_resolver import (
     FileResolver,
     has_equal_headers,
     has_macro_in_assembly,
+    has_moment_text,
     has_time_macro,
     has_time_text,
     has_timestamp_text,
@@ -40,7 +41,7 @@ from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _HAS_INCLUDE = (b"has_include", b"HAS_INCLUDE")
 _BLANK = rb"(?:[ \t\f\v]|/\*(?:[^*]|\*(?!/))*\*/)*"
@@ -90,16 +91,13 @@ class PreprocessedScan(NamedTuple):
 
     Attributes:
         markers: see `include_markers`.
-        reads_files: the host's assembler will read files that no marker names; False for texts of
-            devices, because PTX has no directive that reads a file.
-        has_timestamp: the text has what looks like ``__TIMESTAMP__``.
-        may_have_time: the text has the date or the time, or was not searched for them.
+        included: see `included_files`.
+        has_moment: see `has_moment_text`.
     """
 
     markers: bytes
-    reads_files: bool
-    has_timestamp: bool
-    may_have_time: bool
+    included: tuple[str, ...]
+    has_moment: bool
 
 
 class HeaderFacts:
@@ -164,25 +162,15 @@ class TextScans:
         sources: facts about sources and headers that several compilations share; None to begin
             without any.
         headers: facts of earlier processes; None to read all files.
-        device_texts: preprocessed texts for devices only.
-        clock: start of the compilation and ``SOURCE_DATE_EPOCH``, as for `has_time_text`; None if
-            the caller looks for the time itself.
     """
 
     def __init__(
-        self,
-        sources: dict[bytes, TextScan] | None = None,
-        headers: HeaderFacts | None = None,
-        device_texts: Container[Path] = (),
-        clock: tuple[int, str | None] | None = None,
+        self, sources: dict[bytes, TextScan] | None = None, headers: HeaderFacts | None = None
     ) -> None:
         self._sources = {} if sources is None else sources
-        self._clock = clock
-        self._device_texts = device_texts
         self._files: dict[Path, PreprocessedScan] = {}
         self._headers = headers
-        self._facts: dict[str, tuple[TextScan, str]] = {}
-        self._prepared: set[str] = set()
+        self._facts: dict[str, tuple[TextScan, str] | None] = {}
 
     def facts(self, path: str) -> tuple[TextScan, str] | None:
         """Return the facts about a header that are remembered, and its digest; None for others.
@@ -194,15 +182,15 @@ class TextScans:
         """
         if self._headers is None:
             return None
-        found = self._facts.get(path) or self._headers.find(path)
-        if found is None:
-            file_stat = stat_text(path)
-            text = Path(path).read_bytes()
-            self._headers.add(path, file_stat, text, self.source(text))
+        if path not in self._facts:
             found = self._headers.find(path)
-        if found is not None:
+            if found is None:
+                file_stat = stat_text(path)
+                text = Path(path).read_bytes()
+                self._headers.add(path, file_stat, text, self.source(text))
+                found = self._headers.find(path)
             self._facts[path] = found
-        return found
+        return self._facts[path]
 
     def save(self) -> None:
         """Write what the next process may use."""
@@ -226,28 +214,21 @@ class TextScans:
             )
         return scan
 
-    def preprocessed(self, text: bytes, *, is_device: bool = False) -> PreprocessedScan:
+    def preprocessed(self, text: bytes) -> PreprocessedScan:
         """Return the facts about a preprocessed text."""
-        return PreprocessedScan(
-            markers=include_markers(text),
-            reads_files=not is_device and reads_files(text),
-            has_timestamp=has_timestamp_text(text),
-            may_have_time=self._clock is None
-            or has_time_text([text], since=self._clock[0], epoch=self._clock[1]),
-        )
+        markers = include_markers(text)
+        return PreprocessedScan(markers, included_files(markers), has_moment_text(text))
 
     def preprocessed_file(self, path: Path) -> PreprocessedScan:
         """Return the facts about a preprocessed text, which doesn't change after the first call."""
         if path not in self._files:
-            is_device = path in self._device_texts
-            self._files[path] = self.preprocessed(path.read_bytes(), is_device=is_device)
+            self._files[path] = self.preprocessed(path.read_bytes())
         return self._files[path]
 
     def prepare(self, path: Path) -> None:
         """Find the facts about a preprocessed text and its files while tools run."""
         # Texts for several targets have the same files.
-        for name in {*included_files(self.preprocessed_file(path).markers)} - self._prepared:
-            self._prepared.add(name)
+        for name in {*self.preprocessed_file(path).included} - self._facts.keys():
             with contextlib.suppress(OSError):
                 self.facts(name)
 
@@ -324,7 +305,7 @@ class ObservedReads(NamedTuple):
         since: when the compilation began, in nanoseconds since 1970.
         epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
         macros: macros of the command line, ``NAME=VALUE``.
-        preprocessed: preprocessed texts of sources that may have the date or the time.
+        preprocessed: preprocessed texts with a date or a time.
         has_unlisted: True if some sources have no preprocessed text.
     """
 
@@ -358,7 +339,7 @@ def describe_reads(
     unread = unread_headers(headers, searched)
     if (
         tested_names is None
-        or _has_unlisted_reads(reads, found, [*read.user_files.values()], scans)
+        or _has_unlisted_reads(reads, found, [*read.user_files.values()])
         or has_equal_headers(headers, unread)
     ):
         return None
@@ -430,12 +411,11 @@ def _read_files(
 
 
 def _has_unlisted_reads(
-    reads: ObservedReads, found: list[TextScan], user_texts: list[bytes], scans: TextScans
+    reads: ObservedReads, found: list[TextScan], user_texts: list[bytes]
 ) -> bool:
     """Return True if the compiler may have read files that no list names."""
-    if any(scan.reads_unlisted for scan in found):
-        return True
-    if any(scans.preprocessed(text).has_timestamp for text in reads.preprocessed):
+    has_timestamp = any(map(has_timestamp_text, reads.preprocessed))
+    if has_timestamp or any(scan.reads_unlisted for scan in found):
         return True
     texts = [scan.joined or b"" for scan in found]
     return reads.has_unlisted and _could_be_unlisted(texts, user_texts)

@@ -19,7 +19,7 @@ from archsplit.cache.entry import (
     key_differences,
 )
 from archsplit.cache.usage import has_changed
-from archsplit.compiler.file_resolver import INCLUDE_PREFIX, FileResolver
+from archsplit.compiler.file_resolver import INCLUDE_PREFIX, FileResolver, reads_files
 from archsplit.compiler.keys import folder_component, line_info_flag, step_key
 from archsplit.compiler.machine_facts import PROGRAM_GROUP, variable_components
 from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap
@@ -38,7 +38,7 @@ from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
 
     from archsplit.cache.cache import Cache, CacheHit
     from archsplit.compiler.keys import StepKey
@@ -142,6 +142,17 @@ def _output_name(path: Path, key: StepKey) -> str:
     return path.name if is_private else "<output>"
 
 
+def _mapped_inputs(
+    texts: Mapping[Path, bytes], key: StepKey, prefixes: PrefixMap, *, in_folder: bool
+) -> dict[Path, bytes]:
+    """Return the inputs without folders' names; none whose code may have a base's name."""
+    inputs = [(path, to_placeholder(text, str(key.folder))) for path, text in texts.items()]
+    # With nvcc's `-g`, preprocessed text has the working folder also for steps without `-g`.
+    if not in_folder:
+        inputs = [(path, without_working_folder(text)) for path, text in inputs]
+    return {path: text for path, raw in inputs if (text := prefixes.map_markers(raw)) is not None}
+
+
 class StepEvent(NamedTuple):
     """Result of a lookup: the step's name, its target or "", and a line for the user."""
 
@@ -154,14 +165,14 @@ class _StepLookup(NamedTuple):
     """The cache key of a step, and the inputs that it was computed from.
 
     Attributes:
-        lines: digests of the inputs with their line markers, on which the text of warnings depends.
+        in_folder: True if results may have the working folder, so that the inputs keep it.
         resolver: finds the files of a host compile's manifest rows; None for other steps.
         prefixes: the folders that key and result have placeholders for.
     """
 
     step_key: StepKey
     parts: tuple[KeyComponent, ...]
-    lines: str
+    in_folder: bool
     resolver: FileResolver | None
     prefixes: PrefixMap
 
@@ -172,6 +183,15 @@ class _StepLookup(NamedTuple):
     @property
     def subject(self) -> str:
         return f"{self.step_key.label} {self.step_key.inputs[0].name}"
+
+    def lines(self) -> str | None:
+        """Return digests of the inputs with line markers: warnings depend on them."""
+        try:
+            texts = {path: path.read_bytes() for path in self.step_key.inputs}
+        except OSError:
+            return None
+        mapped = _mapped_inputs(texts, self.step_key, self.prefixes, in_folder=self.in_folder)
+        return " ".join(map(text_digest, mapped.values()))
 
 
 class StepCache:
@@ -191,6 +211,7 @@ class StepCache:
         saved_by: CPU seconds that each hit saved, by the step's name.
         events: the results of lookups.
         without_bases: preprocessed texts known to have no name of a folder of ``base-dir``.
+        without_reads: generated sources of the host known to have no assembly that reads files.
         ended: called while tools run with each step that ran and that isn't stored.
     """
 
@@ -213,6 +234,7 @@ class StepCache:
         self.saved_by: dict[str, float] = {}
         self.events: list[StepEvent] = []
         self.without_bases: set[Path] = set()
+        self.without_reads: set[Path] = set()
         self.ended: Callable[[Step], object] = str
         self._verifying = cache.settings.mode == "verify"
         self._began = cache.digests.began
@@ -312,22 +334,17 @@ class StepCache:
             texts = {path: path.read_bytes() for path in found.inputs}
         except OSError:
             return None
-        if found.kind is StepKind.HOST_COMPILE and self._reads_files(texts.values()):
-            return None
+        if found.kind is StepKind.HOST_COMPILE:
+            if any(reads_files(text, f"{self._private}/") for text in texts.values()):
+                return None
+            self.without_reads.update(texts)
         ignores_lines = found.kind is StepKind.CICC and not names_files
-        inputs = [(path, to_placeholder(text, str(found.folder))) for path, text in texts.items()]
-        # With nvcc's `-g`, preprocessed text has the working folder also for steps without `-g`.
-        if not flag:
-            inputs = [(path, without_working_folder(text)) for path, text in inputs]
-        texts_without_bases = {
-            path: text for path, raw in inputs if (text := prefixes.map_markers(raw)) is not None
-        }
+        mapped = _mapped_inputs(texts, found, prefixes, in_folder=bool(flag))
         # If code may have the name of a base, the key has no placeholders.
-        if len(texts_without_bases) < len(inputs):
+        if len(mapped) < len(texts):
             return self._look_up(step, NO_PREFIXES)
         if prefixes == self._prefixes:
-            self.without_bases.update(texts_without_bases)
-        digests = {path: text_digest(text) for path, text in texts_without_bases.items()}
+            self.without_bases.update(mapped)
         folder = debug_folder(step.command.cwd, environment)
         length = str(len(found.placeholder)) if found.placeholder else ""
         parts = (
@@ -343,26 +360,18 @@ class StepCache:
             *(
                 KeyComponent(
                     f"input {path.suffix if found.ignores_names else path.name}",
-                    text_digest(strip_unused_line_markers(text))
-                    if ignores_lines
-                    else digests[path],
+                    text_digest(strip_unused_line_markers(text) if ignores_lines else text),
                 )
-                for path, text in texts_without_bases.items()
+                for path, text in mapped.items()
             ),
         )
         return _StepLookup(
             step_key=found,
             parts=parts,
-            lines=" ".join(digests.values()),
+            in_folder=bool(flag),
             resolver=self._resolver(step) if found.host_depfile is not None else None,
             prefixes=prefixes,
         )
-
-    def _reads_files(self, texts: Iterable[bytes]) -> bool:
-        # Imported late: the first tools don't wait for its patterns.
-        from archsplit.compiler.file_resolver import reads_files  # noqa: PLC0415
-
-        return any(reads_files(text, f"{self._private}/") for text in texts)
 
     def _resolver(self, step: Step) -> FileResolver:
         return FileResolver(
@@ -388,7 +397,7 @@ class StepCache:
         if found is None or not (found.entry.stdout or found.entry.stderr):
             return found
         # Warnings have line numbers, so that this text must have the same lines.
-        return found if found.entry.notes.get(_LINES) == lookup.lines else None
+        return found if found.entry.notes.get(_LINES) == lookup.lines() else None
 
     def _store(self, step: Step, lookup: _StepLookup, done: CompletedProcess) -> None:
         files = read_outputs(step, lookup.step_key, lookup.prefixes)
@@ -396,9 +405,10 @@ class StepCache:
         if expected is not None and files is not None and files != expected.files:
             self.differing.append(f"{step.name} ({lookup.key})")
         stdout, stderr = map(lookup.prefixes.map_message, (done.stdout, done.stderr))
-        if files is None or stdout is None or stderr is None or self._has_changed_tools(step):
+        lines = lookup.lines() if done.stdout or done.stderr else ""
+        if files is None or stdout is None or stderr is None or lines is None:
             return
-        if str(self._private) in stdout + stderr:
+        if str(self._private) in stdout + stderr or self._has_changed_tools(step):
             return
         # The depfile lists what the compiler has just read.
         row = self._manifest_row(lookup)
@@ -407,7 +417,7 @@ class StepCache:
         entry = CacheEntry(
             components=lookup.parts if row is None else row.components(lookup.key),
             files=files,
-            notes={_LINES: lookup.lines},
+            notes={_LINES: lines},
             stdout=stdout,
             stderr=stderr,
             cpu_seconds=done.cpu_seconds,

@@ -33,7 +33,7 @@ from archsplit.compiler.prefix_map import PrefixMap, find_prefix_map, include_fo
 from archsplit.compiler.tool_identity import driver_files
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.dryrun import StepKind, option_values
-from archsplit.nvcc.variables import EPOCH, debug_folder
+from archsplit.nvcc.variables import debug_folder
 from archsplit.system.env import cache_dir, find_program
 from archsplit.system.outputs import is_replaceable, overwrite_file
 
@@ -155,16 +155,8 @@ class WrapperCache:
             from archsplit.compiler.include_scan import HeaderFacts, TextScans  # noqa: PLC0415
 
             system = system_folders(tuple(step.command.argv for step in compilation.graph.steps))
-            self._scans = TextScans(
-                headers=HeaderFacts(self._session.cache.digests.folder, system=system),
-                device_texts={
-                    path
-                    for step in compilation.dryrun.transcript.steps
-                    if step.kind is StepKind.CICC
-                    for path in step.reads
-                },
-                clock=(self._began, compilation.dryrun.environment.get(EPOCH)),
-            )
+            headers = HeaderFacts(self._session.cache.digests.folder, system=system)
+            self._scans = TextScans(headers=headers)
         return self._scans
 
     def store(self, compilation: Compilation, outcome: Outcome, steps: StepCache) -> None:
@@ -363,6 +355,13 @@ class WrapperCache:
             private=folder,
             began=self._began,
             without_bases=cache.without_bases,
+            # PTX has no directive that reads a file.
+            without_reads={
+                path
+                for step in transcript.steps
+                if step.kind is StepKind.CICC or not cache.without_reads.isdisjoint(step.writes)
+                for path in step.reads
+            },
             stdout="".join(step.stdout for step in finished),
             stderr="".join([compilation.diagnostics, *(step.stderr for step in finished)]),
             # A hit also saves the time of steps that were hits this time.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-_MARKERS_AND_BLANKS = lazy_pattern(rb"\n(?:# \d+ [^\n]*\n|\n)+")
+_MARKERS_AND_BLANKS = lazy_pattern(rb"\n(?=[\n#])(?:\n|# \d+ [^\n]*\n)+")
 """With the end of the line before, as `_ENTERED`: half the time, of what each cicc waits for."""
 _RAW_STRING = lazy_pattern(rb'R"(?=([^\s()\\]{0,16})\()')
 """Start of a raw string literal: another may begin in its delimiter."""
@@ -87,11 +87,13 @@ def raw_string_lines(text: bytes) -> list[tuple[int, int]]:
 
 def without_markers(text: bytes) -> bytes:
     """Return the text without line markers and empty lines; raw strings keep theirs."""
-    return b"".join(
+    pieces = (
         piece
         for start, end, next_start in _code_lines(text)
         for piece in (_without_markers(text[start:end]), text[end:next_start])
     )
+    # A single piece, as of most texts, isn't copied.
+    return b"".join(filter(None, pieces))
 
 
 def _code_lines(text: bytes) -> Iterator[tuple[int, int, int]]:
@@ -110,7 +112,7 @@ def _without_markers(text: bytes) -> bytes:
 def without_working_folder(text: bytes) -> bytes:
     """Return the text without the marker that names the working folder."""
     found = _WORKING_FOLDER.match(text)
-    return text if found is None else found[1] + text[found.end() :]
+    return text if found is None else text.replace(found[0], found[1], 1)
 
 
 def uses_location(text: bytes) -> bool:
@@ -187,9 +189,8 @@ def strip_unused_line_markers(text: bytes) -> bytes:
     If the user's code asks for its line, or names a function of the toolkit that does, all of them
     stay. If only the toolkit's own code asks, only the markers of the toolkit's files stay.
     """
-    text = with_assert_locations(text)
     # No code asks for its line, so that no marker has a meaning.
-    if not uses_location(text):
+    if not uses_location(text) or not uses_location(text := with_assert_locations(text)):
         return without_markers(text)
     toolkit = tuple(found[1] for found in (_TOOLKIT.search(text), _CCCL.search(text)) if found)
     # Without the toolkit's headers it is not known whose code asks.
