@@ -25,7 +25,7 @@ _MARKERS_AND_BLANKS = lazy_pattern(rb"\n(?=[\n#])(?:\n|# \d+ [^\n]*\n)+")
 _RAW_STRING = lazy_pattern(rb'R"(?=([^\s()\\]{0,16})\()')
 """Start of a raw string literal: another may begin in its delimiter."""
 _MAIN = lazy_pattern(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
-_ENTERED = lazy_pattern(rb'\n(# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*)(?=\n)')
+_ENTERED = lazy_pattern(rb'\n(# 1 ".+" 1[ \d]*)(?=\n)')
 """With the end of the line before: it is found ten times as fast as the beginning of a line."""
 _MARKER_FILE = lazy_pattern(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
 _WORKING_FOLDER = lazy_pattern(rb'\A(# \d+ [^\n]*\n)# \d+ "(?:[^"\\\n]|\\.)+//"\n')
