@@ -92,13 +92,21 @@ def test_ctrl_c_waits_until_it_is_done(
     assert contents(target) == {"a": "new a", "b": "new b"}
 
 
+@pytest.mark.parametrize("is_symlink", [True, False])
 @pytest.mark.parametrize("has_links", [True, False])
 def test_no_name_is_ever_missing(
-    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, *, has_links: bool
+    folders: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    has_links: bool,
+    is_symlink: bool,
 ) -> None:
     source, target = folders
     for name in ("a", "c"):
         (target / name).write_text(f"old {name}")
+    if is_symlink:
+        (target / "a").unlink()
+        (target / "a").symlink_to("nowhere")
     seen: list[list[str]] = []
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
@@ -108,7 +116,8 @@ def test_no_name_is_ever_missing(
             seen.append(sorted(os.listdir(target)))
             watching.append(True)
 
-    def no_link(*names: object) -> None:
+    def no_link(*names: object, follow_symlinks: bool) -> None:
+        del follow_symlinks
         raise PermissionError(names)
 
     if not has_links:

@@ -39,7 +39,7 @@ from archsplit.system.temporary_files import (
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -414,8 +414,8 @@ def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
         try:
             for name in names:
                 with output_errors(target / name):
-                    _back_up_output(name, source=source, target=target)
-                    put_file(source / name, target / name)
+                    put = _back_up_output(target / name, source / f"{name}.before")
+                    put(source / name, target / name)
                 moved.append(name)
         except BaseException:
             # The file at which it failed has a backup too.
@@ -424,20 +424,19 @@ def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
             raise
 
 
-def _back_up_output(name: str, *, source: Path, target: Path) -> None:
-    """Put a file into the private folder too, from which a failure restores it."""
-    path, backup = target / name, source / f"{name}.before"
+def _back_up_output(path: Path, backup: Path) -> Callable[[Path, Path], None]:
+    """Keep a file or a link, which a failure restores; return the function for the new file."""
     # The link is replaced: the file behind it may be anything.
-    if path.is_symlink() and (path.is_file() or not path.exists()):
-        path.replace(backup)
-    elif path.exists() and is_replaceable(path):
+    is_link = path.is_symlink() and (path.is_file() or not path.exists())
+    if is_link or (path.exists() and is_replaceable(path)):
         try:
-            os.link(path, backup)
+            os.link(path, backup, follow_symlinks=False)
         except OSError:
             # No hard links on this file system, or only for the file's owner.
             import shutil  # noqa: PLC0415 - as above
 
-            shutil.copy2(path, backup)
+            shutil.copy2(path, backup, follow_symlinks=False)
+    return os.replace if is_link else put_file
 
 
 def _restore_output(name: str, *, source: Path, target: Path, moved: bool) -> None:
