@@ -150,11 +150,21 @@ def test_closed_streams_give_success(streams: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("arguments", [["help", "exit-codes"], ["inspect", sys.executable]])
-def test_full_disk_for_the_output_gives_no_traceback(arguments: list[str]) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "arguments",
+    [["help", "exit-codes"], ["help"], ["slim", "-h"], ["--version"], ["inspect", sys.executable]],
+)
+def test_full_disk_for_the_output_gives_no_traceback(arguments: list[str], unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [ARCHSPLIT, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [ARCHSPLIT, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=environment,
         )
     assert done.returncode == 11
     assert done.stderr == ("error: no space left while writing the output\nhint: free some space\n")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from typing import NoReturn
 
+    from _typeshed import SupportsWrite
+
     from archsplit.cli.options import Verbs
 
 VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -82,6 +84,10 @@ class VerbParser(argparse.ArgumentParser):
         found = ((re.fullmatch(pattern, message), text) for pattern, text in _MESSAGES)
         text = next((match.expand(text) for match, text in found if match), message)
         raise UsageError(text, hint=f"{_HELP} {self.prog.partition(' ')[2]}".rstrip())
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        # argparse's ignores errors, such as the one of a full disk without a buffer.
+        print(message, end="", file=file)
 
     def _check_value(self, action: argparse.Action, value: str) -> None:
         choices = list(action.choices or (value,))
