@@ -91,10 +91,24 @@ def test_long_waiting_member_runs_one_step(member: Member, monkeypatch: pytest.M
     # Each step of a small compilation would wait anew.
     second = granted(small.acquire(PoolRequest(0)))
     assert why(third.acquire(PoolRequest(0))) is WaitReason.SLOT
-    assert why(busy.acquire(PoolRequest(0))) is WaitReason.SLOT
+    # Only the end of an own step frees a slot.
+    assert busy.acquire(PoolRequest(0)) == Denied(WaitReason.SLOT, None)
     for each in held:
         each.release()
     second.release()
+
+
+def test_member_beyond_the_slots_still_waits_for_one(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, small = member(1), member(1)
+    held = granted(busy.acquire(PoolRequest(0)))
+    assert why(small.acquire(PoolRequest(0))) is WaitReason.SLOT
+    monkeypatch.setattr("archsplit.scheduler.shared_pool._LONGEST_WAIT_SECONDS", 0.0)
+    granted(small.acquire(PoolRequest(0)))
+    # As many as there are slots, but not the one that the other has.
+    assert why(small.acquire(PoolRequest(0))) is WaitReason.SLOT
+    held.release()
 
 
 def test_long_waiting_member_asks_more_rarely(

@@ -263,7 +263,8 @@ class SharedPool:
             elif not free:
                 retry = self._queue.join(request.urgency)
                 # If all slots are this process's own, no other process can free one.
-                return Denied(WaitReason.SLOT, None if len(self._own) == self.slots else retry)
+                has_all = self._own.keys() >= {*range(self.slots)}
+                return Denied(WaitReason.SLOT, None if has_all else retry)
             elif not self._queue.is_first(request.urgency):
                 return Denied(WaitReason.TURN, _RETRY_SECONDS)
             # A process that waits for memory must not keep others from the slots.
