@@ -142,6 +142,32 @@ def test_wheel_with_two_roots_is_split_as_pip_installs_it(
     assert core[place].count(b"Root-Is-Purelib") == 1
 
 
+@pytest.mark.parametrize("verb", [("slim", "--keep", "sm_80"), ("split",)])
+@pytest.mark.parametrize("record", [b"\xff", None])
+def test_damaged_record_gets_a_useful_hint(
+    verb: tuple[str, ...],
+    record: bytes | None,
+    sample: Sample,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fat = tmp_path / sample.fat.name
+    with zipfile.ZipFile(sample.fat) as old, zipfile.ZipFile(fat, "w") as new:
+        for name in old.namelist():
+            content = record if name.endswith("/RECORD") else old.read(name)
+            if content is not None:
+                new.writestr(name, content, zipfile.ZIP_DEFLATED)
+    words = [*verb, str(fat), "--out", str(tmp_path / "out")]
+    assert main(words) == WheelError.exit_code
+    is_hinted = "--ignore-record" in capsys.readouterr().err
+    assert is_hinted == (record is not None)
+    assert (main([*words, "--ignore-record"]) == 0) == is_hinted
+    assert is_hinted or "hint: download it again" in capsys.readouterr().err
+    for wheel in (tmp_path / "out").glob("*.whl"):
+        with open_wheel(wheel) as written:
+            written.check_contents()
+
+
 def test_wrong_record_is_named_and_with_an_option_replaced(
     sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

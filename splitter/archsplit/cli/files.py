@@ -304,7 +304,7 @@ def record_hint(*wheels: Path) -> Iterator[None]:
     try:
         yield
     except WheelError as error:
-        if error.hint is None and any(map(is_sound_without_record, wheels)):
+        if any(map(is_sound_without_record, wheels)):
             error.hint = "pip installs it; --ignore-record accepts it, and writes a correct RECORD"
         raise
 

@@ -46,7 +46,6 @@ from archsplit.system.parallel import ThreadPool
 from archsplit.system.units import BLOCK
 from archsplit.wheels.metadata import edit_metadata, edit_wheel_info
 from archsplit.wheels.reader import extract_member, open_wheel
-from archsplit.wheels.record import RecordRow
 from archsplit.wheels.rewrite import WheelRewrite, new_dist_info
 from archsplit.wheels.zip_reader import read_head
 from archsplit.wheels.zip_writer import pack
@@ -79,9 +78,8 @@ def slim_wheel(request: SlimRequest, effects: Effects) -> SlimReport:
         VerifyError: the new wheel fails its checks, and was removed.
         OutputError: the output can't be written.
     """
-    with open_wheel(
-        request.source, same_tags=False, full_record=not request.ignore_record
-    ) as wheel:
+    ignored = request.ignore_record
+    with open_wheel(request.source, same_tags=False, ignore_record=ignored) as wheel:
         _check_platform(wheel)
         try:
             return _slim_open_wheel(wheel, request, effects)
@@ -162,7 +160,7 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
         # By number, because two members may have the same file name in different folders.
         path = folder / f"{number}.old"
         is_unused = name in bitcode
-        if not _unpack_library(wheel, name, path, request, is_unused=is_unused):
+        if not _unpack_library(wheel, name, path, is_unused=is_unused):
             continue
         plan = plan_member(name, path, request.file_edit)
         if plan.containers or plan.unregistered:
@@ -188,17 +186,13 @@ def plan_member(name: str, path: Path, edit: FileEdit) -> FilePlan:
     return plan_file(path, edit)
 
 
-def _unpack_library(
-    wheel: Wheel, name: str, path: Path, request: SlimRequest, *, is_unused: bool
-) -> bool:
+def _unpack_library(wheel: Wheel, name: str, path: Path, *, is_unused: bool) -> bool:
     """Unpack a member that can have device code; read others to check them."""
-    # A row without a digest is not compared.
-    entry = RecordRow(path=name) if request.ignore_record else wheel.row(name)
     head = read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
     if is_unused or detect_form(head) in SLIMMABLE_FORMS or cubin_folder(name) is not None:
-        extract_member(wheel.archive, entry, path)
+        extract_member(wheel.archive, wheel.row(name), path)
         return True
-    with wheel.archive.open(entry) as stream:
+    with wheel.open(name) as stream:
         # The reader compares size, CRC-32 and digest at the end of the member.
         while stream.read(BLOCK):
             pass
@@ -247,7 +241,6 @@ def _write_wheel(
         name=name,
         changed={**changed, **_edited_metadata(wheel, files, name)},
         added={f"{dist_info}/{SLIM_NOTE_FILE}": pack(note)},
-        trust_record=not request.ignore_record,
         # RECORD keeps its place among the members, as in the input.
         moves_record=False,
     )

@@ -92,7 +92,9 @@ def _read_dist_info(
     faults: list[str] = []
     # Each file is read even if another one is wrong, so that one error lists everything.
     rows = _read_or_add_finding(
-        faults, lambda: record.decode_record(_small_member(archive, f"{folder}/RECORD"))
+        # Without RECORD, no installer takes the wheel.
+        faults if f"{folder}/RECORD" in archive.members else findings,
+        lambda: record.decode_record(_small_member(archive, f"{folder}/RECORD")),
     )
     info = _read_or_add_finding(
         findings, lambda: WheelInfo.decode(_small_member(archive, f"{folder}/WHEEL"))

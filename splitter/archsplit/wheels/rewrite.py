@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit.system.env import ZIP_EPOCH
-from archsplit.system.fs import hash_stream
 from archsplit.wheels.reader import SIGNATURE_FILES
 from archsplit.wheels.record import FILE_MODE, PROGRAM_MODE, RecordRow, encode_record
 from archsplit.wheels.zip_writer import ArchiveWriter, pack
@@ -36,7 +35,6 @@ class WheelRewrite:
         changed: new contents of members, by their old names; one that is still being packed is
             waited for when its place in the archive comes.
         added: new members, by their new names; an old member of the same name is dropped.
-        trust_record: copy RECORD's rows of unchanged members; False hashes these members again.
         moves_record: write RECORD last, as a new member; False leaves RECORD at its old place.
     """
 
@@ -44,7 +42,6 @@ class WheelRewrite:
     name: WheelName
     changed: Mapping[str, PackedContent | Future[PackedContent]] = field(repr=False)
     added: Mapping[str, PackedContent] = field(repr=False)
-    trust_record: bool = True
     moves_record: bool = True
 
     def write(self, file: BinaryIO) -> None:
@@ -100,11 +97,6 @@ class WheelRewrite:
         if old in self.changed:
             content = self._changed(old)
             row = RecordRow(path=old, digest=content.digest, size=content.size)
-        # The row may be wrong; the new wheel's may not.
-        elif not self.trust_record and old != f"{self.wheel.dist_info}/RECORD":
-            with self.wheel.archive.open(RecordRow(path=old)) as stream:
-                digest, size = hash_stream(stream)
-            row = RecordRow(path=old, digest=digest, size=size)
         new = self._new_name(old)
         # Most names stay, and a new row would check its name again.
         return row if row.path == new else replace(row, path=new)

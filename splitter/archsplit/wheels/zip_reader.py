@@ -257,6 +257,7 @@ def unsound_wheel(path: Path, findings: list[str], *, hint: str | None = None) -
     """Return the error with all findings about a wheel, sorted."""
     texts = sorted(finding.removeprefix(f"{path}: ") for finding in findings)
     lines = "".join(f"\n  {text}" for text in texts)
+    hint = hint or "download it again, or build it again"
     return WheelError(f"{path} is not a sound wheel:{lines}", hint=hint)
 
 
