@@ -20,6 +20,7 @@ import requests
 from mirror_samples import (
     FAT,
     PLAIN,
+    PLATFORM,
     PROPRIETARY,
     SLIM,
     VENDOR,
@@ -29,8 +30,10 @@ from mirror_samples import (
     mirror,
     served,
     write_lock,
+    write_wheel,
 )
 
+import handmade_samples as samples
 from archsplit import api
 from archsplit.cli.main import main
 from archsplit.errors import ToolNotFoundError, UsageError
@@ -512,6 +515,22 @@ def test_a_gpu_without_any_code_is_refused(
     assert mirror(lock, "--device", "5.0", "--out", "out") == 5
     assert "no wheel has code for 5.0" in capsys.readouterr().err
     assert not Path("out/pylock.toml").exists()
+
+
+def test_wheel_without_code_for_the_gpu_is_named(
+    index: ServedIndex, wheels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path("more").absolute()
+    shutil.copytree(wheels, folder)
+    library = samples.Maker(folder=folder).library((samples.container(samples.image("sm_80")),))
+    old = f"old-1-{PLATFORM}.whl"
+    write_wheel(folder, old, {"old.so": library.read_bytes()})
+    Path("r.txt").write_text(f"--no-index\n--find-links {folder}\nfat\nold\n")
+    assert mirror("r.txt", "--device", "9.0", "--out", "out") == 0
+    assert index.requests == []
+    assert wheel_files(Path("out")) == {PLAIN, SLIM, old}
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"{old} stays as it is: it has no code for the GPU: " in text
 
 
 def test_other_bytes_under_a_known_name_are_refused(

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from archsplit.mirror.edit import NO_CODE_FOR_GPU
 from archsplit.mirror.model import MIRROR_SCHEMA
 from archsplit.system.terminal import Column, FittingTable, name_column, word_column
 from archsplit.system.units import count_text
@@ -26,7 +27,7 @@ def mirror_text(report: MirrorReport) -> Iterator[RenderableType]:
     yield _sizes(report)
     for wheel in report.wheels:
         # The reason is for those who expected an edit; most wheels simply have no device code.
-        if wheel.unchanged and " fails: " in wheel.unchanged:
+        if any(each in wheel.unchanged for each in (" fails: ", NO_CODE_FOR_GPU)):
             yield f"{wheel.original.file} stays as it is: {wheel.unchanged}"
     if report.removed:
         yield f"no lock needs {', '.join(report.removed)} any more: removed from the pages"
@@ -59,7 +60,6 @@ def _sizes(report: MirrorReport) -> FittingTable:
         )
     )
     for wheel in sorted(report.wheels, key=lambda each: -each.original.size):
-        sizes = [wheel.size_for(device) for device in devices]
         # No user gets less than the report says.
         saved = wheel.original.size - max(wheel.size_for(device) for device in report.devices)
         table.add_row(
@@ -67,7 +67,7 @@ def _sizes(report: MirrorReport) -> FittingTable:
             wheel.version,
             "" if wheel.unchanged else wheel.edit.kind,
             f"{wheel.original.size / 1e6:.1f}",
-            *(f"{size / 1e6:.1f}" for size in sizes),
+            *(f"{wheel.size_for(device) / 1e6:.1f}" for device in devices),
             "" if wheel.unchanged else f"{saved / wheel.original.size:.0%}",
         )
     return table
