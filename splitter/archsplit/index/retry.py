@@ -110,7 +110,7 @@ class RetryPolicy:
                 # No last attempt at the end of the time: a wait that the server requests is never
                 # shortened.
                 if wait > left:
-                    raise self._timeout_error(what, failure) from None
+                    raise self._timeout_error(what, failure, left) from None
                 self.note(f"{what}: {failure}; retrying in {wait:.0f} s")
                 self.clock.sleep(wait)
                 # The pause grows also after a wait of the server's: a second request may lack the
@@ -118,7 +118,7 @@ class RetryPolicy:
                 pause = min(2 * pause, self.longest)
 
     def _timeout_error(
-        self, what: str, failure: RetryableError
+        self, what: str, failure: RetryableError, left: float
     ) -> IndexUnreachableError | TryLaterError:
         # Exit code 23 in place of 20: the caller can run again at a known time.
         if failure.wait is not None and failure.wait > self.seconds:
@@ -128,7 +128,7 @@ class RetryPolicy:
                 hint=f"the index accepts no request before {when}; run the same command again then",
             )
         return IndexUnreachableError(
-            f"{what}: {failure}; gave up after {self.seconds:.0f} s",
+            f"{what}: {failure}; gave up after {self.seconds - left:.0f} s",
             hint="run the same command again: it continues where this one stopped",
         )
 
