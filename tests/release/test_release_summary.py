@@ -136,6 +136,12 @@ def test_row_without_room_has_fewer_products(monkeypatch: pytest.MonkeyPatch) ->
     assert last == '8.0, 8.6 (A100)   7.00 MB  pip install "toy[cc80]"'
 
 
+def test_gpu_without_products_adds_no_empty_name() -> None:
+    needs = replace(DETAILS, needs={"8.7": ("cc80",), "8.8": ("cc80",)})
+    last = split_summary(replace(SPLIT, split=needs)).splitlines()[-1]
+    assert last.startswith("8.7, 8.8 (Jetson Orin) ")
+
+
 @pytest.mark.parametrize(("size", "is_hinted"), [(10 * MB, False), (6 * MB, True)])
 def test_grown_wheels_get_a_hint(size: int, *, is_hinted: bool) -> None:
     source = replace(DETAILS.sources[0], size=size)

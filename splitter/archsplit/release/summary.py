@@ -146,7 +146,8 @@ def _gpu_text(gpus: Sequence[Capability], room: int) -> str:
     known = [GPU_BY_CAPABILITY[gpu].display.split(", ") for gpu in gpus if gpu in GPU_BY_CAPABILITY]
     # Of each capability the first; then the last, which is often a card of a desktop.
     names = [row[0] for row in known] + [row[-1] for row in reversed(known)]
-    for name in dict.fromkeys(names):
+    # 8.8 has no product.
+    for name in filter(None, dict.fromkeys(names)):
         short = name.removeprefix("GeForce ")
         more = f"{products}, {short}" if products else short
         products = more if len(more) <= min(_PRODUCTS, room - len(f"{text} ()")) else products
