@@ -19,6 +19,7 @@ LAUNCH = (sys.executable, "-c", "from archsplit.cli.main import entry_point; ent
 WORDS = {
     "inspect": ("inspect", "{library}", "--html", "{out}/old"),
     "inspect-junit": ("inspect", "{library}", "--junit", "{out}/old"),
+    "inspect-summary": ("inspect", "{library}", "--summary", "{out}/new"),
     "diff": ("diff", "{library}", "{library}", "--html", "{out}/old"),
     "init": ("init", "{out}", "--force"),
     "cache-export": ("cache", "export", "{out}/old"),

@@ -16,7 +16,7 @@ from archsplit.cli.files import find_subject, finding_files
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import OutputError, TargetError, UsageError, VerifyError
 from archsplit.system.env import output_time
-from archsplit.system.fs import output_errors, write_file
+from archsplit.system.fs import read_file, write_file
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
@@ -132,12 +132,12 @@ def write_summary(arguments: argparse.Namespace, text: Callable[[], str]) -> Non
             f"--summary needs a file: ${_SUMMARY_VARIABLE} is not set", hint="--summary FILE"
         )
     path = Path(name)
+    before = read_file(path) if path.is_file() else b""
     # Archives and libraries have a zero among their first bytes.
-    if path.is_file() and b"\0" in path.read_bytes()[:64]:
+    if b"\0" in before[:64]:
         raise OutputError(f"{path}, of --summary, isn't text", hint="name another file")
     # All steps of a job share one file, so what is there stays.
-    with output_errors(path), path.open("a", encoding="utf-8") as stream:
-        stream.write(text())
+    write_file(path, before + text().encode(errors="backslashreplace"))
 
 
 def page_origin(arguments: argparse.Namespace) -> PageOrigin:
