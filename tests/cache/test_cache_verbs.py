@@ -225,7 +225,7 @@ def test_downloaded_wheels_are_counted_trimmed_and_cleared(
     mark_download(wheels / "gone.whl")
 
 
-def test_trim_and_clear_remove_entries_and_refuse_a_missing_store(
+def test_trim_and_clear_remove_entries_and_refuse_a_file(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARCHSPLIT_CACHE_MAX_SIZE", "1")
@@ -233,7 +233,11 @@ def test_trim_and_clear_remove_entries_and_refuse_a_missing_store(
     assert " left" in capsys.readouterr().out
     assert run(folder, "clear") == 0
     assert not any(path.is_file() for path in (folder / "ac").rglob("*"))
-    assert run(folder / "none", "trim") == 14
+    assert run(folder / "none", "trim") == 0
+    assert "files removed: 0 (0 B), left: 0" in capsys.readouterr().out
+    (folder / "file").touch()
+    assert run(folder / "file", "trim") == 14
+    assert "hint: try again, or see its permissions" in capsys.readouterr().err
 
 
 def test_explain_prints_the_recorded_reasons(

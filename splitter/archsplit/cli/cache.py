@@ -136,14 +136,16 @@ def _hit_rate(counts: Iterable[LookupCount], saved: float) -> str:
 
 
 def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    from archsplit.cache.local import evict, trim_downloads
+    from archsplit.cache.local import EvictionResult, evict, trim_downloads
 
     del arguments
     wheels = trim_downloads(settings.folder, maximum=settings.max_size)
     done = evict(settings.folder, maximum=settings.max_size, warn=store.warn)
     # Another process trims: an error, because a script may need the space now.
-    if done is None:
-        raise InputError(f"{settings.folder} can't be trimmed, or is being trimmed right now")
+    if done is None and settings.folder.exists():
+        fault = f"{settings.folder} can't be trimmed, or is being trimmed right now"
+        raise InputError(fault, hint=f"try again, or see its permissions: ls -ld {settings.folder}")
+    done = done or EvictionResult(files=0, size=0, removed=0, freed=0)
     options.show(f"files removed: {done.removed} ({short_size(done.freed)}), left: {done.files}")
     if wheels.removed or wheels.files:
         freed = short_size(wheels.freed)

@@ -149,11 +149,10 @@ def _resolve_help(argv: Sequence[str]) -> list[str]:
     """Return a command line with ``help VERB`` as ``VERB --help``."""
     if list(argv[:1]) != ["help"]:
         return list(argv)
-    if not argv[1:]:
-        return ["--help"]
-    if argv[1] == EXIT_CODES_TOPIC:
+    if list(argv[1:2]) == [EXIT_CODES_TOPIC]:
         return [EXIT_CODES_TOPIC]
-    check_verb(argv[1], [EXIT_CODES_TOPIC])
+    if argv[1:]:
+        check_verb(argv[1], [EXIT_CODES_TOPIC])
     return [*argv[1:], "--help"]
 
 
@@ -215,10 +214,7 @@ def _parser(argv: Sequence[str], *, everything: bool = False) -> argparse.Argume
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--version",
-        action="version",
-        version=f"archsplit {__version__}",
-        help="show the version and exit",
+        "--version", action="version", version=f"archsplit {__version__}", help="show the version"
     )
     parser.add_argument(
         "--print-completion",
