@@ -45,6 +45,13 @@ def test_sums_are_by_kind_and_the_largest_is_first() -> None:
     ]
 
 
+def test_empty_folder_has_no_line_about_build_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert "not device code in libraries" not in capsys.readouterr().out
+
+
 def test_inspect_names_notable_build_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

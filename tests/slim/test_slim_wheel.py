@@ -307,7 +307,8 @@ def test_library_with_another_hash_in_record_is_named(library: bytes, tmp_path: 
 
 def test_a_damaged_library_is_refused(library: bytes, tmp_path: Path) -> None:
     source = fat_wheel(tmp_path, library=library[: len(library) // 2])
-    refused(BinaryFormatError, "found", source, tmp_path / "out")
+    # Not the unpacked file's name, which is in a temporary folder.
+    refused(BinaryFormatError, rf"^{source}: fat/libfat\.so: .*found", source, tmp_path / "out")
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])

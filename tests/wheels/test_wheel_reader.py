@@ -286,7 +286,14 @@ def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         check(tmp_path / TOY_NAME)
     (tmp_path / TOY_NAME).mkdir()
-    with pytest.raises(InputError, match="Is a directory"):
+    with pytest.raises(InputError, match="not a regular file"):
+        check(tmp_path / TOY_NAME)
+
+
+@pytest.mark.timeout(10)
+def test_pipe_without_a_writer_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / TOY_NAME)
+    with pytest.raises(InputError, match="not a regular file"):
         check(tmp_path / TOY_NAME)
 
 

@@ -20,14 +20,13 @@ from archsplit.devicecode.file_plan import FilePlan
 from archsplit.devicecode.select import kept_bitcode
 from archsplit.devicecode.units import cubin_unit
 from archsplit.devicecode.unregistered import UnregisteredImage, is_unused_code
-from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from archsplit.devicecode.file_plan import FileEdit
     from archsplit.devicecode.select import Selection
+    from archsplit.formats.reader import Window
 
 _BITCODE = re.compile(r"(.*[_.-])(sm_[0-9]+[af]?)\.bc")
 
@@ -70,19 +69,17 @@ def unused_bitcode(paths: Iterable[str], selection: Selection) -> frozenset[str]
     )
 
 
-def plan_code_file(path: Path, edit: FileEdit, *, bitcode: Target | None = None) -> FilePlan:
+def plan_code_file(window: Window, edit: FileEdit, *, bitcode: Target | None = None) -> FilePlan:
     """Plan a listed cubin, or bitcode: no bytes if no chosen GPU needs it, else the same.
 
     Args:
-        path: the file.
+        window: the file.
         edit: the choice.
         bitcode: the target of bitcode that no GPU needs; None for a cubin.
 
     Raises:
-        InputError: it can't be read.
         BinaryFormatError: it is damaged.
     """
-    window = open_file(path)
     form = window_form(window)
     found: list[tuple[str, str]] = []
     # An earlier run may have emptied it.

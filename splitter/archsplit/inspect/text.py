@@ -169,7 +169,8 @@ def zstd_text(inventory: Inventory) -> str:
 def other_files_text(inventory: Inventory) -> str:
     """Return the line about headers, static libraries and tests; "" for less than a hundredth."""
     files = inventory.other_files
-    if sum(one.size for one in files) < inventory.size * _NOTABLE:
+    # An empty folder has neither.
+    if sum(one.size for one in files) <= inventory.size * _NOTABLE:
         return ""
     words = ", ".join(f"{one.kind} {size_text(one.size)}" for one in files)
     return (

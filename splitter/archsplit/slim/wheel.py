@@ -27,7 +27,7 @@ from archsplit.devicecode.code_files import (
     unused_bitcode,
 )
 from archsplit.devicecode.file_forms import HEAD_SIZE, Form, detect_form
-from archsplit.devicecode.file_plan import is_linker_input
+from archsplit.devicecode.file_plan import is_linker_input, plan_rewrite
 from archsplit.errors import OutputError, TargetError, UsageError, WheelError
 from archsplit.formats.reader import open_file
 from archsplit.release.trial import Trial, trial_results
@@ -159,10 +159,9 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
     for number, name in enumerate(wheel.names):
         # By number, because two members may have the same file name in different folders.
         path = folder / f"{number}.old"
-        is_unused = name in bitcode
-        if not _unpack_library(wheel, name, path, is_unused=is_unused):
+        if not _unpack_library(wheel, name, path, is_unused=name in bitcode):
             continue
-        plan = plan_member(name, path, request.file_edit)
+        plan = plan_member(name, path, request.file_edit, source=f"{wheel.path}: {name}")
         if plan.containers or plan.unregistered:
             libraries.append(SlimmedLibrary(name=name, path=path, plan=plan))
         else:
@@ -175,15 +174,16 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
     return tuple(libraries)
 
 
-def plan_member(name: str, path: Path, edit: FileEdit) -> FilePlan:
+def plan_member(name: str, path: Path, edit: FileEdit, *, source: str = "") -> FilePlan:
     """Plan a file by the rule for its name; raise the same errors as `plan_file`.
 
     Bitcode that a GPU of the choice needs must not be given.
     """
     bitcode = bitcode_target(name)
+    window = open_file(path, source=source)
     if bitcode is not None or cubin_folder(name) is not None:
-        return plan_code_file(path, edit, bitcode=bitcode)
-    return plan_file(path, edit)
+        return plan_code_file(window, edit, bitcode=bitcode)
+    return plan_rewrite(window, edit)
 
 
 def _unpack_library(wheel: Wheel, name: str, path: Path, *, is_unused: bool) -> bool:
