@@ -139,8 +139,22 @@ def test_macros_in_inline_assembly_are_seen(text: bytes, has: bool) -> None:
     ],
 )
 def test_the_time_of_a_compilation_is_found_in_its_text(text: bytes, is_told: bool) -> None:
-    assert has_time_text([b"", text], since=0, epoch="1700691200") == is_told
+    for epoch in ("1700691200", " +01700691200"):
+        assert has_time_text([b"", text], since=time.time_ns(), epoch=epoch) == is_told
     assert has_moment_text(text)
+
+
+@pytest.mark.parametrize("epoch", ["\N{SUPERSCRIPT TWO}", "9" * 30])
+def test_wrong_epoch_is_none(epoch: str) -> None:
+    told = time.strftime('"%H:%M:').encode()
+    assert has_time_text([told], since=time.time_ns(), epoch=epoch)
+
+
+@pytest.mark.parametrize("name", [b"Nov 22 2023", b"22:13:20"])
+def test_a_date_as_the_name_of_a_header_is_seen(name: bytes) -> None:
+    text = b'# 1 "k.cu"\n# 1 "folder/%s" 1\nint a;\n' % name
+    assert TextScans().preprocessed(text).has_moment
+    assert has_time_text([text], since=0, epoch="1700691200")
 
 
 @pytest.mark.parametrize(

@@ -232,9 +232,8 @@ class DirectCache:
         self._cache.digests.recheck()
         self._tools.replies.recheck()
         markers = {path: scan.markers for path, scan in found.items()}
-        dated = [path for path in found if found[path].has_moment]
-        included = dict.fromkeys(name for scan in found.values() for name in scan.included)
-        reads = self._observe_reads(done, dated, included)
+        names = dict.fromkeys(name for scan in found.values() for name in scan.included)
+        reads = self._observe_reads(done, [path for path in found if found[path].has_moment], names)
         includes = self._include_folders(done)
         resolver = self._file_resolver(includes)
         read = describe_reads(reads, resolver, scans) if reads and includes else None

@@ -235,6 +235,8 @@ _TIMESTAMP = lazy_pattern(
 _MOMENT = lazy_pattern(rb'"(?:[A-Z][a-z]{2} [ \d]\d \d{4}|\d\d:\d\d:\d\d)|' + _TIMESTAMP.pattern)
 """A string with any date or time: one search, which hardly any text needs more than."""
 _MINUTE = 60
+_EPOCH = lazy_pattern(r"\s*\+?0*[0-9]{1,12}")
+"""A value of ``SOURCE_DATE_EPOCH`` that gcc reads: the last has 12 digits, in the year 9999."""
 
 
 def join_continued_lines(text: bytes) -> bytes:
@@ -275,7 +277,7 @@ def has_time_text(texts: Iterable[bytes], *, since: int, epoch: str | None) -> b
     """
     clock_texts = set(_clock_texts(since, epoch))
     # The whole date and the hour first: each search of a text with megabytes counts.
-    starts = {each[:4] if each.startswith(b'"') else each for each in clock_texts}
+    starts = {each[:4] if each.endswith(b":") else each for each in clock_texts}
     likely = (text for text in texts if any(start in text for start in starts))
     return any(each in text for text in likely for each in clock_texts)
 
@@ -292,15 +294,15 @@ def has_timestamp_text(text: bytes) -> bool:
 
 def _clock_texts(since: int, epoch: str | None) -> Iterator[bytes]:
     # gcc writes SOURCE_DATE_EPOCH in place of the clock's time.
-    if epoch is not None and epoch.isdigit():
+    if epoch is not None and _EPOCH.fullmatch(epoch):
         moments = [time.gmtime(int(epoch))]
     else:
         first, last = since // 10**9 - 1, int(time.time()) + 1
-        seconds = [*range(first, last, _MINUTE), last]
-        moments = [time.localtime(second) for second in seconds]
+        moments = [time.localtime(each) for each in (*range(first, last, _MINUTE), last)]
     for moment in moments:
         yield b"%s %2d %d" % (_MONTHS[moment.tm_mon - 1], moment.tm_mday, moment.tm_year)
-        yield b'"%02d:%02d:' % (moment.tm_hour, moment.tm_min)
+        # After a slash it is the name of a header, which a macro names.
+        yield from (b"%c%02d:%02d:" % (start, moment.tm_hour, moment.tm_min) for start in b'"/')
 
 
 _SPACE = rb"(?:[ \t]|/\*.*?\*/)"

@@ -92,7 +92,7 @@ class PreprocessedScan(NamedTuple):
     Attributes:
         markers: see `include_markers`.
         included: see `included_files`.
-        has_moment: see `has_moment_text`.
+        has_moment: see `has_moment_text`; also True if a file has such a name.
     """
 
     markers: bytes
@@ -217,7 +217,9 @@ class TextScans:
     def preprocessed(self, text: bytes) -> PreprocessedScan:
         """Return the facts about a preprocessed text."""
         markers = include_markers(text)
-        return PreprocessedScan(markers, included_files(markers), has_moment_text(text))
+        # A macro may name a header by the date: `# 1 "folder/Nov  5 2026" 1`.
+        has_moment = any(map(has_moment_text, (text, markers.replace(b"/", b'"'))))
+        return PreprocessedScan(markers, included_files(markers), has_moment)
 
     def preprocessed_file(self, path: Path) -> PreprocessedScan:
         """Return the facts about a preprocessed text, which doesn't change after the first call."""
