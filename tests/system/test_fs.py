@@ -118,6 +118,15 @@ def test_uncreatable_folder_is_an_output_error(tmp_path: Path) -> None:
     assert caught.value.exit_code == 10
 
 
+def test_too_long_name_is_an_output_error(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OutputError, match="File name too long"),
+        fs.output_dir(tmp_path / ("x" * 300)),
+    ):
+        pass
+    assert not [*tmp_path.iterdir()]
+
+
 def test_an_output_folder_is_made_with_its_parents(tmp_path: Path) -> None:
     with fs.output_dir(tmp_path / "a" / "b") as folder:
         assert folder.is_dir()

@@ -101,7 +101,8 @@ def _slim_open_wheel(wheel: Wheel, request: SlimRequest, effects: Effects) -> Sl
         with temporary_dir() as folder:
             libraries = plan_libraries(wheel, request, folder)
             return _report(request, libraries, _notes(wheel, request, libraries, folder))
-    is_new = not request.out.exists()
+    with output_errors(request.out):
+        is_new = not request.out.exists()
     # An error of the system that no step has named is told too.
     with output_errors(request.out), output_dir(request.out) as out, temporary_dir(out) as folder:
         report = _slim_libraries(wheel, request, effects, folder)
@@ -179,9 +180,8 @@ def plan_member(name: str, path: Path, edit: FileEdit, *, source: str = "") -> F
 
     Bitcode that a GPU of the choice needs must not be given.
     """
-    bitcode = bitcode_target(name)
     window = open_file(path, source=source)
-    if bitcode is not None or cubin_folder(name) is not None:
+    if (bitcode := bitcode_target(name)) is not None or cubin_folder(name) is not None:
         return plan_code_file(window, edit, bitcode=bitcode)
     return plan_rewrite(window, edit)
 

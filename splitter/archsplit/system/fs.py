@@ -258,9 +258,10 @@ def output_dir(path: Path) -> Iterator[Path]:
     """
     path = path.absolute()
     # Only the folders that are made here are removed again.
-    created = [folder for folder in (path, *path.parents) if not folder.exists()]
+    # `Path.exists` raises an error if a folder above can't be searched, or a name is too long.
+    created = [one for one in (path, *path.parents) if not os.path.exists(one)]  # noqa: PTH110
     # The system's message would be "File exists".
-    if path.is_file():
+    if os.path.isfile(path):  # noqa: PTH113
         raise OutputError(f"{path} is a file, not a folder", hint="choose another folder")
     try:
         with output_errors(path):
