@@ -306,7 +306,7 @@ def test_library_with_another_hash_in_record_is_named(library: bytes, tmp_path: 
 
 
 def test_too_long_name_of_the_folder_is_refused(wheel: Path, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="can't write .*: File name too long"):
+    with pytest.raises(OutputError, match=r"can't write .*: File name too long"):
         slim_wheel(request(wheel, tmp_path / ("x" * 300)), effects())
 
 
