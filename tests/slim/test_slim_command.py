@@ -255,7 +255,7 @@ def test_slim_refuses_contradictory_options(library: Path, tmp_path: Path) -> No
         run(library, *out)
     with pytest.raises(UsageError, match="--keep-ptx has no effect"):
         run(library, "--drop", "sm_80", "--keep-ptx", "all", *out)
-    with pytest.raises(UsageError, match="not a library for Linux"):
+    with pytest.raises(BinaryFormatError, match="not a library for Linux"):
         run(text, "--device", "9.0", *out)
     with pytest.raises(UsageError, match="a single image"):
         run(cubin, "--device", "9.0", *out)

@@ -28,7 +28,7 @@ from archsplit.devicecode.code_files import (
 )
 from archsplit.devicecode.file_forms import HEAD_SIZE, Form, detect_form
 from archsplit.devicecode.file_plan import is_linker_input, plan_rewrite
-from archsplit.errors import OutputError, TargetError, UsageError, WheelError
+from archsplit.errors import BinaryFormatError, OutputError, TargetError, UsageError, WheelError
 from archsplit.formats.reader import open_file
 from archsplit.release.trial import Trial, trial_results
 from archsplit.slim.report import (
@@ -414,7 +414,7 @@ def _check_form(source: Path, plan: FilePlan) -> None:
             hint="nvprune removes targets from objects and static libraries",
         )
     if plan.form is None:
-        raise UsageError(
+        raise BinaryFormatError(
             f"{source} is not a library for Linux or Windows, a fatbin or a wheel",
             hint="slim takes .so, .dll, .pyd, .fatbin and .whl files",
         )
