@@ -26,6 +26,7 @@ SOUND = "toyfat-1.0-py3-none-any.whl"
 LOCKED = "nope-1.0-py3-none-any.whl"
 DLL = "toyfat-1.0-py3-none-win_amd64.whl"
 MACOS = "toyfat-1.0-py3-none-macosx_11_0_arm64.whl"
+PIPE = "pipes/p-1-py3-none-any.whl"
 INSIDE = "--site-packages env/lib/python3.12/site-packages"
 MISTAKES = [
     # words, exit code, message, hint
@@ -125,6 +126,19 @@ MISTAKES = [
     ("publish whels --repository testpypi", 14, "no such folder: whels", "mean wheels?"),
     ("install", 2, "missing: NAME|DIR|URL", "archsplit help install"),
     ("install xgboost --gpu H10", 5, "unknown GPU 'H10'", "9.0, sm_90, H100"),
+    (f"slim {PIPE} --device 9.0 --out o", 14, f"{PIPE}: not a regular file", "copy it to a file"),
+    (f"split {PIPE} --out o", 14, f"{PIPE}: not a regular file", "copy it to a file"),
+    (
+        "inspect wheels/nothing.so",
+        14,
+        "no such file: wheels/nothing.so",
+        "see its folder: ls wheels",
+    ),
+    ("inspect a/b/c.so", 14, "no such file: a/b/c.so", "its folder is missing: a/b"),
+    ("verify x/y", 14, "no such folder: x/y", "its folder is missing: x"),
+    ("init missing", 14, "no such folder: missing", "name the folder of the sources"),
+    ("install xgboost --python /none", 14, "/none can't be run: ", "name a Python"),
+    ("slim text.txt --device 9.0 --out o", 7, "text.txt is not a library", "slim takes .so"),
     ("install xgboost --find-links whels", 14, "no such folder: whels", "did you mean wheels?"),
 ]
 
@@ -142,6 +156,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_wheel(folder / name, {"toyfat/x.dll": b"MZ"})
     write_wheel(folder / SOUND, {"toyfat/k.fatbin": container(image("sm_80"), image("sm_90"))})
     (folder / LOCKED).touch(mode=0)
+    (folder / "pipes").mkdir()
+    os.mkfifo(folder / PIPE)
     (folder / "nope").mkdir(mode=0)
     (folder / "ro").mkdir(mode=0o555)
     return folder

@@ -110,7 +110,7 @@ class Environment:
             # The environment may be of another Python, so its own path is read.
             done = _run((str(python), "-c", _QUERY))
         except ToolNotFoundError as error:
-            raise InputError(f"{python} can't be run: {error}") from None
+            raise InputError(f"{python} can't be run: {error}", hint="name a Python") from None
         if done.returncode != 0:
             raise InputError(f"{python} is not a Python", hint="name one with --python")
         folders, version, prefix = json.loads(done.stdout)

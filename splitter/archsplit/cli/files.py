@@ -67,12 +67,10 @@ def find_file(path: Path, console: Console) -> Path:
         return fetch_wheel(str(path), console)
     mode = _readable_mode(path)
     if stat.S_ISDIR(mode):
-        wheels = sorted(each.name for each in path.glob("*.whl"))
-        first = f", such as {path / wheels[0]}" if wheels else ""
+        first = "".join(f", such as {each}" for each in sorted(path.glob("*.whl"))[:1])
         raise InputError(f"{path} is a folder, not a file", hint=f"name a file in it{first}")
     if not mode:
-        message, hint = _missing_input(str(path), sys.path)
-        raise InputError(message, hint=hint)
+        raise _missing_input(str(path), sys.path)
     return path
 
 
@@ -140,43 +138,43 @@ def find_subject(text: str, site_folders: Iterable[Path], console: Console) -> s
         return str(fetch_wheel(text, console))
     folders = [str(folder) for folder in site_folders]
     if not _readable_mode(Path(text)) and not any(distributions(name=text, path=folders)):
-        message, hint = _missing_input(text, folders)
+        error = _missing_input(text, folders)
         # Often the package is in an environment that is not archsplit's own.
         if _PROJECT.fullmatch(text) and not text.endswith(_ENDINGS):
-            hint = f"if it is installed elsewhere, add --site-packages DIR; {hint}"
-        raise InputError(message, hint=hint)
+            error.hint = f"if it is installed elsewhere, add --site-packages DIR; {error.hint}"
+        raise error
     return text
 
 
-def _missing_input(text: str, folders: list[str]) -> tuple[str, str | None]:
-    """Return the message about a path that does not exist, and its hint."""
+def _missing_input(text: str, folders: list[str]) -> InputError:
+    """Return the error about a path that does not exist."""
     from importlib.metadata import distributions
 
     # A path with a folder or an ending can't be a project's name: look for a similar file instead.
     if not _PROJECT.fullmatch(text) or text.endswith(_ENDINGS):
-        return f"no such file: {text}", _near(Path(text))
+        return InputError(f"no such file: {text}", hint=_near(Path(text)))
     if installed := next(iter(distributions(name=text, path=folders)), None):
-        return (
+        return InputError(
             f"no such file: {text} (version {installed.version} is installed)",
-            f"archsplit inspect {text} shows its device code; for its wheel, name"
+            hint=f"archsplit inspect {text} shows its device code; for its wheel, name"
             f" {text}=={installed.version}",
         )
-    return (
+    return InputError(
         f"no such file or installed package: {text}",
-        f"for its wheel, name {text}==VERSION, or: pip download --no-deps {text}",
+        hint=f"for its wheel, name {text}==VERSION, or: pip download --no-deps {text}",
     )
 
 
-def _near(path: Path) -> str | None:
+def _near(path: Path) -> str:
     """Return a hint with the most similar name in the same folder."""
     import difflib
 
     # The folder itself is missing, so no name in it can be similar.
     if not path.parent.is_dir():
-        return None
+        return f"its folder is missing: {path.parent}"
     names = [each.name for each in path.parent.iterdir()]
     near = difflib.get_close_matches(path.name, names, n=1)
-    return f"did you mean {path.parent / near[0]}?" if near else None
+    return f"did you mean {path.parent / near[0]}?" if near else f"see its folder: ls {path.parent}"
 
 
 def is_on_index(text: str) -> bool:

@@ -71,7 +71,7 @@ def _check_folder(path: Path) -> None:
     if path.is_dir():
         return
     if not path.exists():
-        raise InputError(f"no such folder: {path}")
+        raise InputError(f"no such folder: {path}", hint="name the folder of the sources")
     name = shlex.quote(str(path))
     hint = f"archsplit split {name}" if path.suffix == ".whl" else f"tar xf {name}, then its folder"
     raise InputError(f"{path} is not a folder", hint=hint)

@@ -189,7 +189,7 @@ def open_file(path: Path, *, source: str = "") -> Window:
     with input_errors(path):
         # Checked before opening, because opening a pipe waits for a writer.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(f"can't read {path}: not a regular file")
+            raise InputError(f"can't read {path}: not a regular file", hint="copy it to a file")
         with path.open("rb") as file:
             # An empty file can't be mapped.
             if file.seek(0, 2) == 0:

@@ -80,7 +80,7 @@ def new_wheels(sources: Iterable[Path]) -> list[tuple[Path, str | None]]:
     found: list[tuple[Path, str | None]] = []
     for source in sources:
         if not source.exists():
-            raise InputError(f"no such file or folder: {source}")
+            raise InputError(f"no such file or folder: {source}", hint="name a wheel")
         if not source.is_dir():
             found.append((source, None))
         # A folder of a build may have wheels of earlier builds, so only the report counts.
