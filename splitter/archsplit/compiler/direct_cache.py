@@ -23,12 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key, key_differences
 from archsplit.cache.stats import LOCAL_TIER, WHOLE_STEP
-from archsplit.compiler.file_resolver import (
-    VARIABLE_PREFIX,
-    FileResolver,
-    join_continued_lines,
-    reads_files,
-)
+from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver, join_continued_lines
 from archsplit.compiler.keys import DEPFILE_FLAG, line_info_flag
 from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.prefix_map import NO_PREFIXES
@@ -130,7 +125,6 @@ class CompletedCompile(NamedTuple):
         private: the folder of intermediate files.
         began: start of the compilation, in nanoseconds since 1970.
         without_bases: preprocessed texts known to have no name of a folder of ``base-dir``.
-        without_reads: those known to have no assembly that reads files.
     """
 
     outputs: Mapping[str, Mapping[str, Path]]
@@ -147,7 +141,6 @@ class CompletedCompile(NamedTuple):
     notes: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     tools: tuple[str, ...] = ()
     without_bases: Container[Path] = ()
-    without_reads: Container[Path] = ()
 
 
 class DirectCache:
@@ -224,9 +217,8 @@ class DirectCache:
         from archsplit.compiler.include_scan import describe_reads  # noqa: PLC0415
 
         found = {path: scans.preprocessed_file(path) for path in done.texts}
-        unknown = (path.read_bytes() for path in done.texts if path not in done.without_reads)
         # `.incbin` reads a file that no include marker names.
-        if any(map(reads_files, unknown)) or not (found or done.host_depfiles):
+        if any(scan.reads_files for scan in found.values()) or not (found or done.host_depfiles):
             return
         # A file may have changed since the lookup, before the compiler read it.
         self._cache.digests.recheck()

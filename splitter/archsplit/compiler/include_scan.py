@@ -41,7 +41,7 @@ from archsplit.system.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 _HAS_INCLUDE = (b"has_include", b"HAS_INCLUDE")
 _BLANK = rb"(?:[ \t\f\v]|/\*(?:[^*]|\*(?!/))*\*/)*"
@@ -92,11 +92,14 @@ class PreprocessedScan(NamedTuple):
     Attributes:
         markers: see `include_markers`.
         included: see `included_files`.
+        reads_files: the host's assembler will read files that no marker names; False for texts of
+            devices, because PTX has no directive that reads a file.
         has_moment: see `has_moment_text`; also True if a file has such a name.
     """
 
     markers: bytes
     included: tuple[str, ...]
+    reads_files: bool
     has_moment: bool
 
 
@@ -162,11 +165,16 @@ class TextScans:
         sources: facts about sources and headers that several compilations share; None to begin
             without any.
         headers: facts of earlier processes; None to read all files.
+        device_texts: preprocessed texts for devices only.
     """
 
     def __init__(
-        self, sources: dict[bytes, TextScan] | None = None, headers: HeaderFacts | None = None
+        self,
+        sources: dict[bytes, TextScan] | None = None,
+        headers: HeaderFacts | None = None,
+        device_texts: Container[Path] = (),
     ) -> None:
+        self._device_texts = device_texts
         self._sources = {} if sources is None else sources
         self._files: dict[Path, PreprocessedScan] = {}
         self._headers = headers
@@ -214,17 +222,19 @@ class TextScans:
             )
         return scan
 
-    def preprocessed(self, text: bytes) -> PreprocessedScan:
+    def preprocessed(self, text: bytes, *, is_device: bool = False) -> PreprocessedScan:
         """Return the facts about a preprocessed text."""
         markers = include_markers(text)
         # A macro may name a header by the date: `# 1 "folder/Nov  5 2026" 1`.
         has_moment = any(map(has_moment_text, (text, markers.replace(b"/", b'"'))))
-        return PreprocessedScan(markers, included_files(markers), has_moment)
+        reads = not is_device and reads_files(text)
+        return PreprocessedScan(markers, included_files(markers), reads, has_moment)
 
     def preprocessed_file(self, path: Path) -> PreprocessedScan:
         """Return the facts about a preprocessed text, which doesn't change after the first call."""
         if path not in self._files:
-            self._files[path] = self.preprocessed(path.read_bytes())
+            is_device = path in self._device_texts
+            self._files[path] = self.preprocessed(path.read_bytes(), is_device=is_device)
         return self._files[path]
 
     def prepare(self, path: Path) -> None:

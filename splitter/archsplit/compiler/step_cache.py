@@ -211,7 +211,6 @@ class StepCache:
         saved_by: CPU seconds that each hit saved, by the step's name.
         events: the results of lookups.
         without_bases: preprocessed texts known to have no name of a folder of ``base-dir``.
-        without_reads: generated sources of the host known to have no assembly that reads files.
         ended: called while tools run with each step that ran and that isn't stored.
     """
 
@@ -234,7 +233,6 @@ class StepCache:
         self.saved_by: dict[str, float] = {}
         self.events: list[StepEvent] = []
         self.without_bases: set[Path] = set()
-        self.without_reads: set[Path] = set()
         self.ended: Callable[[Step], object] = str
         self._verifying = cache.settings.mode == "verify"
         self._began = cache.digests.began
@@ -334,10 +332,9 @@ class StepCache:
             texts = {path: path.read_bytes() for path in found.inputs}
         except OSError:
             return None
-        if found.kind is StepKind.HOST_COMPILE:
-            if any(reads_files(text, f"{self._private}/") for text in texts.values()):
-                return None
-            self.without_reads.update(texts)
+        is_assembled = found.kind is StepKind.HOST_COMPILE
+        if is_assembled and any(reads_files(text, f"{self._private}/") for text in texts.values()):
+            return None
         ignores_lines = found.kind is StepKind.CICC and not names_files
         mapped = _mapped_inputs(texts, found, prefixes, in_folder=bool(flag))
         # If code may have the name of a base, the key has no placeholders.

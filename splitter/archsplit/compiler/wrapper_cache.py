@@ -156,7 +156,9 @@ class WrapperCache:
 
             system = system_folders(tuple(step.command.argv for step in compilation.graph.steps))
             headers = HeaderFacts(self._session.cache.digests.folder, system=system)
-            self._scans = TextScans(headers=headers)
+            steps = compilation.dryrun.transcript.steps
+            device = {path for step in steps if step.kind is StepKind.CICC for path in step.reads}
+            self._scans = TextScans(headers=headers, device_texts=device)
         return self._scans
 
     def store(self, compilation: Compilation, outcome: Outcome, steps: StepCache) -> None:
@@ -355,13 +357,6 @@ class WrapperCache:
             private=folder,
             began=self._began,
             without_bases=cache.without_bases,
-            # PTX has no directive that reads a file.
-            without_reads={
-                path
-                for step in transcript.steps
-                if step.kind is StepKind.CICC or not cache.without_reads.isdisjoint(step.writes)
-                for path in step.reads
-            },
             stdout="".join(step.stdout for step in finished),
             stderr="".join([compilation.diagnostics, *(step.stderr for step in finished)]),
             # A hit also saves the time of steps that were hits this time.
