@@ -28,6 +28,8 @@ DLL = "toyfat-1.0-py3-none-win_amd64.whl"
 MACOS = "toyfat-1.0-py3-none-macosx_11_0_arm64.whl"
 PIPE = "pipes/p-1-py3-none-any.whl"
 INSIDE = "--site-packages env/lib/python3.12/site-packages"
+LONG = "x" * 256
+"""More bytes than a name may have: an error of the same kind as a folder without access."""
 MISTAKES = [
     # words, exit code, message, hint
     ("splti", 2, "unknown command 'splti'", "did you mean split?"),
@@ -136,6 +138,8 @@ MISTAKES = [
     ),
     ("inspect a/b/c.so", 14, "no such file: a/b/c.so", "its folder is missing: a/b"),
     ("verify x/y", 14, "no such folder: x/y", "its folder is missing: x"),
+    (f"init {LONG}", 14, "File name too long", "name another path"),
+    (f"inspect fat.whl --html {LONG}", 14, "File name too long", "name another path"),
     ("init missing", 14, "no such folder: missing", "name the folder of the sources"),
     ("install xgboost --python /none", 14, "/none can't be run: ", "name a Python"),
     ("slim text.txt --device 9.0 --out o", 7, "text.txt is not a library", "slim takes .so"),

@@ -175,6 +175,12 @@ def test_folder_in_the_place_of_an_output_ends_as_with_nvcc(
     assert list((tmp_path / "place").iterdir()) == []
 
 
+def test_too_long_name_ends_as_with_nvcc(folder: Folder) -> None:
+    done = folder.run(f"-c t.cu -o {'x' * 256}")
+    assert (done.returncode, b"File name too long" in done.stderr) == (1, True)
+    assert b"Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("name", ["DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"])
 def test_variable_for_rules_gets_the_headers_of_the_source(
     tmp_path: Path, toolkit: Toolkit, name: str

@@ -29,6 +29,7 @@ from archsplit.errors import (
     ArchsplitError,
     BudgetError,
     DiskFullError,
+    InputError,
     InterruptedByUserError,
     VerifyError,
 )
@@ -45,6 +46,8 @@ _FILES = {"subject", "files", "gpus"}
 
 EXIT_CODES_TOPIC = "exit-codes"
 """``archsplit help exit-codes``: the one page of help that is not about a verb."""
+_PATH_ERRORS = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
+"""Errors that `pathlib` raises even if it is only asked whether a path exists."""
 _CLOSED_PIPE = 128 + signal.SIGPIPE
 """Exit code of a command whose reader has gone: what a shell says of SIGPIPE."""
 
@@ -80,12 +83,7 @@ def main(argv: Sequence[str]) -> int:
         _drop_output()
         return _CLOSED_PIPE
     except OSError as error:
-        # An error of a file, and not of a stream, has the file's name.
-        if error.errno not in {errno.ENOSPC, errno.EDQUOT} or error.filename is not None:
-            raise
-        _drop_output()
-        _say("error: no space left while writing the output\nhint: free some space")
-        return DiskFullError.exit_code
+        return _system_error_code(error)
     except SystemExit as ended:
         # A console of rich's ends the process itself, with 1.
         if not isinstance(ended.__context__, BrokenPipeError):
@@ -97,6 +95,20 @@ def main(argv: Sequence[str]) -> int:
         _say("error: interrupted; no partial output was left")
         return InterruptedByUserError.exit_code
     return code
+
+
+def _system_error_code(error: OSError) -> int:
+    """Print an error of the system and return the exit code; raise one that isn't expected."""
+    # An error of a file, and not of a stream, has the file's name.
+    if error.filename is None and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        _drop_output()
+        _say("error: no space left while writing the output\nhint: free some space")
+        return DiskFullError.exit_code
+    if error.filename is None or error.errno not in _PATH_ERRORS:
+        raise error
+    hint = "name another path, or change the permissions of its folders"
+    _say(f"error: {error.filename}: {error.strerror}\nhint: {hint}")
+    return InputError.exit_code
 
 
 def _drop_output() -> None:
