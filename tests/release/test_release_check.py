@@ -18,7 +18,7 @@ from release_samples import TINYVEC
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.cli.main import main
-from archsplit.errors import InputError, ToolNotFoundError, VerifyError
+from archsplit.errors import DiskFullError, InputError, ToolNotFoundError, VerifyError
 from archsplit.index.preflight import check_descriptions_with_twine
 from archsplit.recipe.load import load_recipe
 from archsplit.release import completeness
@@ -35,6 +35,7 @@ from archsplit.wheels.filename import WheelName
 from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import pack
 from changed_wheels import in_metadata, only, rewrite
+from full_disk import needs_mounts, run_on_full_disk
 
 if TYPE_CHECKING:
     from archsplit.release.context import Effects
@@ -240,6 +241,14 @@ def test_each_wrong_field_of_a_list_is_found(
                 assert {one.code for one in caught.value.findings} == {"wrong-listing"}
         (folder / file).write_text(text)
     assert check_release(folder, effects, STAY).cells
+
+
+@needs_mounts
+def test_test_installation_on_a_full_disk_is_no_finding(packs: Path, tmp_path: Path) -> None:
+    argv = (sys.executable, "-m", "archsplit", "verify", "--release", "{out}")
+    # The wheels can be unpacked, and not be installed.
+    done = run_on_full_disk(tmp_path, argv, outputs=packs, free=512 << 10)
+    assert (done.code, "no space left in" in done.stderr) == (DiskFullError.exit_code, True)
 
 
 def test_a_matrix_without_wheels_is_found(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 import packaging
 from packaging.requirements import Requirement
 
-from archsplit.errors import ToolNotFoundError
+from archsplit.errors import DiskFullError, ToolNotFoundError
 from archsplit.release.findings import finding
 from archsplit.release.identity import HOOK_SUFFIX, ReleaseKind
+from archsplit.scheduler.runner import NO_SPACE_HINT
 from archsplit.system.env import without_credentials
 from archsplit.system.installers import find_uv, has_pip
 from archsplit.system.process import Command
@@ -314,8 +315,10 @@ class InstallTest:
     def _run(self, argv: tuple[str, ...]) -> CompletedProcess:
         free = without_credentials(self.environment)
         kept = {key: text for key, text in free.items() if key not in _DISTURBING}
-        command = Command(argv=argv, cwd=self.scratch, env=kept, timeout=_SECONDS)
-        return self.runner.run(command)
+        done = self.runner.run(Command(argv=argv, cwd=self.scratch, env=kept, timeout=_SECONDS))
+        if done.returncode != 0 and "No space left on device" in done.stdout + done.stderr:
+            raise DiskFullError(f"no space left in {self.scratch}", hint=NO_SPACE_HINT)
+        return done
 
 
 def installers(environment: Mapping[str, str]) -> tuple[str, ...]:
