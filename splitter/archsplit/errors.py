@@ -187,6 +187,12 @@ class WorkerLostError(ArchsplitError):
     exit_code = 26
 
 
+class OutOfMemoryError(ArchsplitError):
+    """The system gives no more memory to the command."""
+
+    exit_code = 27
+
+
 # 128 + 2 (SIGINT), as a shell reports it.
 class InterruptedByUserError(ArchsplitError):
     """Ctrl-C or SIGTERM ended the command; incomplete outputs were removed."""

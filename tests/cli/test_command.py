@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.cli.main import _parser, whole_parser
+from archsplit.cli.main import _parser, main, whole_parser
 from archsplit.cli.verbs import VERB_GROUPS, VERBS
 from archsplit.split.model import InstallDefaults
 from child_processes import running
@@ -57,9 +57,29 @@ def test_exit_codes_have_a_page_and_a_topic_of_help() -> None:
     words = [ARCHSPLIT, "help", "exit-codes"]
     text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     codes = dict(re.findall(r"^ +(\d+) (\S.*)$", text, re.MULTILINE))
-    assert set(map(int, codes)) == {0, *range(1, 19), *range(20, 27), 130, 141}
+    assert set(map(int, codes)) == {0, *range(1, 19), *range(20, 28), 130, 141}
     page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
     assert dict(re.findall(r"^\| (\d+) \| (.*?) \|", page, re.MULTILINE)) == codes
+
+
+def test_too_little_memory_is_an_error_with_a_code_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "big.so"
+    with path.open("wb") as file:
+        file.truncate(4 << 30)
+    command = f"ulimit -v 2000000; exec {shlex.quote(ARCHSPLIT)} inspect {shlex.quote(str(path))}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, f"can't read {path}" in done.stderr) == (27, True)
+
+
+def test_a_memory_error_of_python_is_one_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(argv: object) -> int:
+        raise MemoryError(argv)
+
+    monkeypatch.setattr("archsplit.cli.main._run", fail)
+    assert main(["inspect", "x"]) == 27
+    assert "too little memory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -31,6 +31,7 @@ from archsplit.errors import (
     DiskFullError,
     InputError,
     InterruptedByUserError,
+    OutOfMemoryError,
     VerifyError,
 )
 from archsplit.system.outputs import open_streams
@@ -82,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         _drop_output()
         return _CLOSED_PIPE
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         return _system_error_code(error)
     except SystemExit as ended:
         # A console of rich's ends the process itself, with 1.
@@ -97,8 +98,11 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def _system_error_code(error: OSError) -> int:
+def _system_error_code(error: OSError | MemoryError) -> int:
     """Print an error of the system and return the exit code; raise one that isn't expected."""
+    if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
+        _say("error: there is too little memory\nhint: end other programs, or see: ulimit -a")
+        return OutOfMemoryError.exit_code
     # An error of a file, and not of a stream, has the file's name.
     if error.filename is None and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         _drop_output()

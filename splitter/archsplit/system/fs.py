@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from archsplit.errors import DiskFullError, InputError, OutputError
+from archsplit.errors import DiskFullError, InputError, OutOfMemoryError, OutputError
 from archsplit.system.file_lock import lock
 from archsplit.system.outputs import is_replaceable, write_in_place
 from archsplit.system.signals import STOP_SIGNALS
@@ -81,12 +81,14 @@ def input_errors(path: Path) -> Iterator[None]:
 
     Raises:
         InputError: the file is missing, a folder, or not readable.
+        OutOfMemoryError: there is too little memory for it.
     """
     try:
         yield
     except OSError as error:
         hint = f"see its permissions: ls -ld {path}" if error.errno == errno.EACCES else None
-        raise InputError(f"can't read {path}: {error.strerror}", hint=hint) from error
+        kind = OutOfMemoryError if error.errno == errno.ENOMEM else InputError
+        raise kind(f"can't read {path}: {error.strerror}", hint=hint) from error
 
 
 def read_file(path: Path) -> bytes:
