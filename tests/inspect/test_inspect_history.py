@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import stat
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,6 +126,7 @@ def test_a_job_summary_is_appended_to(
 ) -> None:
     summary = tmp_path / "step.md"
     summary.write_text("earlier step\n")
+    summary.chmod(0o600)
     wheel = samples / WHEEL
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     assert main(["inspect", str(wheel), "--summary"]) == UsageError.exit_code
@@ -137,3 +139,4 @@ def test_a_job_summary_is_appended_to(
     assert "| **whole** |" in text
     for line in text.splitlines():
         assert not line.startswith("|") or line.endswith("|")
+    assert stat.S_IMODE(summary.stat().st_mode) == 0o600

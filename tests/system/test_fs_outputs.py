@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -215,3 +216,17 @@ def test_standard_output_goes_on_behind_it(tmp_path: Path, *, redirected: bool) 
     else:
         done = subprocess.run(argv, capture_output=True, text=True, check=True)
         assert done.stdout == "file text\n"
+
+
+def test_a_file_without_room_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"earlier\n")
+    outputs.append_to_file(path, b"more\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            outputs.append_to_file(path, b"0123456789")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_bytes() == b"earlier\nmore\n"

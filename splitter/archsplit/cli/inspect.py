@@ -16,7 +16,8 @@ from archsplit.cli.files import find_subject, finding_files
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import OutputError, TargetError, UsageError, VerifyError
 from archsplit.system.env import output_time
-from archsplit.system.fs import read_file, write_file
+from archsplit.system.fs import output_errors, read_file, write_file
+from archsplit.system.outputs import append_to_file
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
@@ -132,12 +133,16 @@ def write_summary(arguments: argparse.Namespace, text: Callable[[], str]) -> Non
             f"--summary needs a file: ${_SUMMARY_VARIABLE} is not set", hint="--summary FILE"
         )
     path = Path(name)
-    before = read_file(path) if path.is_file() else b""
     # Archives and libraries have a zero among their first bytes.
-    if b"\0" in before[:64]:
+    if path.is_file() and b"\0" in read_file(path)[:64]:
         raise OutputError(f"{path}, of --summary, isn't text", hint="name another file")
+    content = text().encode(errors="backslashreplace")
+    if not path.is_file():
+        write_file(path, content)
+        return
     # All steps of a job share one file, so what is there stays.
-    write_file(path, before + text().encode(errors="backslashreplace"))
+    with output_errors(path):
+        append_to_file(path, content)
 
 
 def page_origin(arguments: argparse.Namespace) -> PageOrigin:

@@ -130,6 +130,21 @@ def write_in_place(path: Path | str, content: IO[bytes], *, mode: int | None = N
                 pass
 
 
+def append_to_file(path: Path, content: bytes) -> None:
+    """Append to a regular file, whose owner and permissions stay.
+
+    Raises:
+        OSError: the content can't be written; the file is as it was.
+    """
+    size = os.stat(path).st_size
+    try:
+        with open(path, "ab", buffering=0) as file:
+            _write_all(file, content)
+    except OSError:
+        os.truncate(path, size)
+        raise
+
+
 def _write_all(file: IO[bytes], content: bytes | memoryview) -> None:
     # A pipe or a terminal may take a part of a block.
     rest = memoryview(content)
