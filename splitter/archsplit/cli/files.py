@@ -22,14 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli.options import say, show_activity
-from archsplit.errors import (
-    BudgetError,
-    InputError,
-    OutputError,
-    UsageError,
-    VerifyError,
-    WheelError,
-)
+from archsplit.errors import BudgetError, InputError, UsageError, VerifyError, WheelError
 from archsplit.system.env import without_credentials, without_passwords
 from archsplit.system.finding import Finding, junit_report, sarif_report
 from archsplit.system.fs import copy_into, input_errors, output_errors, read_file, write_file
@@ -52,8 +45,6 @@ _PINNED = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!+-]+")
 _VERSIONS = re.compile(r"\(from versions: (?:none|(.*?))\)")
 _SAVED = re.compile(r"(?:Saved|File was already downloaded) (.+\.whl)")
 _NEWEST, _LINES = 5, 4
-_REPORT_MARKS = {"html": b"<!DOCTYPE", "sarif": b"/sarif-2.1.0.json", "junit": b"<testsuites"}
-"""Bytes among the first 512 of each kind of report, by its option."""
 
 
 def find_file(path: Path, console: Console) -> Path:
@@ -244,24 +235,6 @@ def _download_error(subject: str, log: str) -> InputError:
     return InputError(
         f"{subject} can't be downloaded:\n  {text}", hint="pip config list shows the index in use"
     )
-
-
-def check_report_files(arguments: argparse.Namespace) -> None:
-    """Refuse options that would replace another file than such a report, as the checked wheel.
-
-    Raises:
-        OutputError: names the file.
-    """
-    for name, mark in _REPORT_MARKS.items():
-        path = getattr(arguments, name, None)
-        # Devices and FIFOs are written to.
-        if path is None or not path.is_file():
-            continue
-        with input_errors(path), path.open("rb") as file:
-            head = file.read(512)
-        if head and mark not in head:
-            fault = f"{path} would be replaced by --{name}, and isn't such a report"
-            raise OutputError(fault, hint="remove it, or name another file")
 
 
 @contextlib.contextmanager

@@ -143,7 +143,7 @@ def _run(argv: Sequence[str]) -> int:
         # Help and the version are in the buffer: see `main`.
         return int(done.code or 0)
     # Not for help, nor for the version: 60 ms.
-    from archsplit.cli.files import check_report_files
+    from archsplit.cli.options import check_report_files
     from archsplit.system.resources import reuse_freed_memory
     from archsplit.system.safe_output import SafeConsole, safe_streams
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archsplit.errors import InputError, UsageError, WheelError
+from archsplit.errors import InputError, OutputError, UsageError, WheelError
 from archsplit.system.resources import parse_job_count
 from archsplit.system.signals import deferred_signals
 from archsplit.system.units import count_text, parse_size
@@ -40,6 +40,28 @@ _DISPLAY_END = 1.0
 """Seconds in which the thread of a stopped display ends; it takes none but on a busy machine."""
 _LONG = 3.0
 """Seconds of a silent command from which a log gets a line about it."""
+_REPORT_MARKS = {"html": b"<!DOCTYPE", "sarif": b"/sarif-2.1.0.json", "junit": b"<testsuites"}
+"""Bytes among the first 512 of each kind of report, by its option."""
+
+
+def check_report_files(arguments: argparse.Namespace) -> None:
+    """Refuse options that would replace another file than such a report, as the checked wheel.
+
+    Raises:
+        OutputError: names the file.
+    """
+    from archsplit.system.fs import input_errors
+
+    for name, mark in _REPORT_MARKS.items():
+        path = getattr(arguments, name, None)
+        # Devices and FIFOs are written to.
+        if path is None or not path.is_file():
+            continue
+        with input_errors(path), path.open("rb") as file:
+            head = file.read(512)
+        if head and mark not in head:
+            fault = f"{path} would be replaced by --{name}, and isn't such a report"
+            raise OutputError(fault, hint="remove it, or name another file")
 
 
 @contextlib.contextmanager
