@@ -7,12 +7,11 @@ is a `BinaryFormatError` with the file, the offset, and the value found against 
 from __future__ import annotations
 
 import mmap
-import stat
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from archsplit.errors import BinaryFormatError, InputError
-from archsplit.system.fs import input_errors
+from archsplit.errors import BinaryFormatError
+from archsplit.system.fs import input_errors, open_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -186,13 +185,9 @@ def open_file(path: Path, *, source: str = "") -> Window:
     Raises:
         InputError: the file is missing, not readable, or not a regular file.
     """
-    with input_errors(path):
-        # Checked before opening, because opening a pipe waits for a writer.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(f"can't read {path}: not a regular file", hint="copy it to a file")
-        with path.open("rb") as file:
-            # An empty file can't be mapped.
-            if file.seek(0, 2) == 0:
-                return Window(b"", source=source or str(path))
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    with input_errors(path), open_input(path) as file:
+        # An empty file can't be mapped.
+        if file.seek(0, 2) == 0:
+            return Window(b"", source=source or str(path))
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return Window(memoryview(mapping), source=source or str(path))

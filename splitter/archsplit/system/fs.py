@@ -91,6 +91,18 @@ def input_errors(path: Path) -> Iterator[None]:
         raise kind(f"can't read {path}: {error.strerror}", hint=hint) from error
 
 
+def open_input(path: Path) -> BinaryIO:
+    """Open a regular file to read it; others are refused, because a pipe waits for a writer.
+
+    Raises:
+        InputError: see `input_errors`; or the file is not a regular one.
+    """
+    with input_errors(path):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"can't read {path}: not a regular file", hint="copy it to a file")
+        return path.open("rb")
+
+
 def read_file(path: Path) -> bytes:
     """Read a whole file.
 

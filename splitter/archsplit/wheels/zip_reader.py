@@ -35,8 +35,7 @@ from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
 from archsplit.errors import InputError, WheelError
-from archsplit.formats.reader import open_file
-from archsplit.system.fs import input_errors, output_errors
+from archsplit.system.fs import input_errors, open_input, output_errors
 from archsplit.system.units import BLOCK, count_text
 from archsplit.wheels.record import duplicate_names, member_fault
 
@@ -247,9 +246,8 @@ def open_archive(path: Path) -> Iterator[Archive]:
         InputError: the file is missing or can't be read.
         WheelError: the file is not a sound zip file; the message lists every finding.
     """
-    # Refuses also a pipe, whose opening would wait for a writer.
-    open_file(path)
-    with path.open("rb") as file:
+    # Errors while reading are told apart by `_zip_errors`.
+    with open_input(path) as file:
         yield Archive(path, file)
 
 
