@@ -224,8 +224,7 @@ class DirectCache:
         self._cache.digests.recheck()
         self._tools.replies.recheck()
         markers = {path: scan.markers for path, scan in found.items()}
-        names = dict.fromkeys(name for scan in found.values() for name in scan.included)
-        reads = self._observe_reads(done, [path for path in found if found[path].has_moment], names)
+        reads = self._observe_reads(done, scans)
         includes = self._include_folders(done)
         resolver = self._file_resolver(includes)
         read = describe_reads(reads, resolver, scans) if reads and includes else None
@@ -313,11 +312,11 @@ class DirectCache:
         self._cache.count_lookup(WHOLE_STEP, target, found.tier, found.entry.cpu_seconds)
         return _cached_result(row, found.entry, found.tier, self._request.prefixes)
 
-    def _observe_reads(
-        self, done: CompletedCompile, dated: Sequence[Path], names: dict[str, None]
-    ) -> ObservedReads | None:
+    def _observe_reads(self, done: CompletedCompile, scans: TextScans) -> ObservedReads | None:
         from archsplit.compiler.include_scan import ObservedReads  # noqa: PLC0415 - see `store`
 
+        texts = {path: scans.preprocessed_file(path) for path in done.texts}
+        names = dict.fromkeys(name for scan in texts.values() for name in scan.included)
         for depfile in done.host_depfiles:
             names |= dict.fromkeys(_depfile_names(depfile, done.private))
         files = [
@@ -346,7 +345,7 @@ class DirectCache:
             since=done.began,
             epoch=done.environment.get(EPOCH),
             macros=tuple(_macro_options(done.commands)),
-            preprocessed=tuple(path.read_bytes() for path in dated),
+            preprocessed=tuple(path.read_bytes() for path in texts if texts[path].has_moment),
             has_unlisted=any(_compiles_source(argv, done.private) for argv in done.commands),
         )
 
