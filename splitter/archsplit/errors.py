@@ -188,7 +188,7 @@ class WorkerLostError(ArchsplitError):
 
 
 class OutOfMemoryError(ArchsplitError):
-    """The system gives no more memory to the command."""
+    """Memory is used up, or limited too much for the command."""
 
     exit_code = 27
 

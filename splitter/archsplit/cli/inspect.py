@@ -133,16 +133,15 @@ def write_summary(arguments: argparse.Namespace, text: Callable[[], str]) -> Non
             f"--summary needs a file: ${_SUMMARY_VARIABLE} is not set", hint="--summary FILE"
         )
     path = Path(name)
-    # Archives and libraries have a zero among their first bytes.
-    if path.is_file() and b"\0" in read_file(path)[:64]:
-        raise OutputError(f"{path}, of --summary, isn't text", hint="name another file")
-    content = text().encode(errors="backslashreplace")
     if not path.is_file():
-        write_file(path, content)
+        write_file(path, text())
         return
+    # Archives and libraries have a zero among their first bytes.
+    if b"\0" in read_file(path)[:64]:
+        raise OutputError(f"{path}, of --summary, isn't text", hint="name another file")
     # All steps of a job share one file, so what is there stays.
     with output_errors(path):
-        append_to_file(path, content)
+        append_to_file(path, text().encode(errors="backslashreplace"))
 
 
 def page_origin(arguments: argparse.Namespace) -> PageOrigin:

@@ -252,9 +252,16 @@ def _parser(argv: Sequence[str], *, everything: bool = False) -> argparse.Argume
 class _PrintCompletion(argparse.Action):
     """Prints the completion of a shell, and ends the command."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *given: object) -> None:
-        _, shell, _ = given
-        sys.stdout.write(completion_script(whole_parser(), str(shell)))
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        del namespace, option_string
+
+        sys.stdout.write(completion_script(whole_parser(), str(values)))
         parser.exit()
 
 
