@@ -151,9 +151,11 @@ def test_wrong_epoch_is_none(epoch: str) -> None:
 
 
 @pytest.mark.parametrize("name", [b"Nov 22 2023", b"22:13:20"])
-def test_a_date_as_the_name_of_a_header_is_seen(name: bytes) -> None:
+def test_a_date_as_the_name_of_a_header_is_seen(name: bytes, tmp_path: Path) -> None:
     text = b'# 1 "k.cu"\n# 1 "folder/%s" 1\nint a;\n' % name
-    assert TextScans().preprocessed(text).has_moment
+    path = tmp_path / "k.ii"
+    path.write_bytes(text)
+    assert TextScans().preprocessed_file(path).has_moment
     assert has_time_text([text], since=0, epoch="1700691200")
 
 

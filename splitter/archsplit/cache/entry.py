@@ -9,6 +9,7 @@ with their digests, as ccache's direct mode does: one entry for each different s
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from itertools import chain
@@ -48,6 +49,12 @@ def environment_components(
 
 def compute_key(components: Iterable[KeyComponent]) -> str:
     """Return the key as 64 hexadecimal digits; the order of the components counts."""
+    return _compute_key(tuple(components))
+
+
+# A hundred headers are in one list, and its key is asked for five times.
+@functools.lru_cache(maxsize=32)
+def _compute_key(components: tuple[KeyComponent, ...]) -> str:
     # With lengths, no two lists of texts have the same bytes.
     contents = (text.encode(errors="surrogateescape") for each in components for text in each)
     pieces = (b"%d:%b" % (len(content), content) for content in contents)

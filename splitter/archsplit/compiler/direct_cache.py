@@ -317,8 +317,10 @@ class DirectCache:
 
         texts = {path: scans.preprocessed_file(path) for path in done.texts}
         names = dict.fromkeys(name for scan in texts.values() for name in scan.included)
-        for depfile in done.host_depfiles:
-            names |= dict.fromkeys(_depfile_names(depfile, done.private))
+        rules = (path.read_text(errors="surrogateescape") for path in done.host_depfiles)
+        # Preprocessing for several targets reads the same files.
+        for listed in dict.fromkeys(rule.partition(":")[2] for rule in rules):
+            names |= dict.fromkeys(_listed_names(listed, done.private))
         files = [
             str(path) for root in _toolkit_folders(done.commands) for path in _driver_files(root)
         ]
@@ -430,9 +432,8 @@ def _compiles_source(argv: tuple[str, ...], private: Path) -> bool:
     return not any(word.startswith(f"{private}/") for word in argv[1:] if word not in named)
 
 
-def _depfile_names(depfile: Path, private: Path) -> Iterator[str]:
-    rule = depfile.read_text(errors="surrogateescape")
-    for name in parse_depfile(rule.partition(":")[2]):
+def _listed_names(listed: str, private: Path) -> Iterator[str]:
+    for name in parse_depfile(listed):
         # There are thousands of names, and few have a "..".
         plain = os.path.normpath(name) if ".." in name else name
         if not plain.startswith(f"{private}/"):

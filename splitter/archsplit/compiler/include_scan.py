@@ -35,7 +35,8 @@ from archsplit.compiler.file_resolver import (
     reads_files,
     unread_headers,
 )
-from archsplit.nvcc.preprocessed_text import include_markers, included_files, text_digest
+from archsplit.compiler.text_parts import TextParts
+from archsplit.nvcc.preprocessed_text import included_files, text_digest
 from archsplit.nvcc.variables import EPOCH
 from archsplit.system.patterns import lazy_pattern
 
@@ -166,6 +167,7 @@ class TextScans:
             without any.
         headers: facts of earlier processes; None to read all files.
         device_texts: preprocessed texts for devices only.
+        parts: of texts that have been read.
     """
 
     def __init__(
@@ -173,7 +175,9 @@ class TextScans:
         sources: dict[bytes, TextScan] | None = None,
         headers: HeaderFacts | None = None,
         device_texts: Container[Path] = (),
+        parts: TextParts | None = None,
     ) -> None:
+        self._parts = parts or TextParts()
         self._device_texts = device_texts
         self._sources = {} if sources is None else sources
         self._files: dict[Path, PreprocessedScan] = {}
@@ -222,19 +226,17 @@ class TextScans:
             )
         return scan
 
-    def preprocessed(self, text: bytes, *, is_device: bool = False) -> PreprocessedScan:
-        """Return the facts about a preprocessed text."""
-        markers = include_markers(text)
-        # A macro may name a header by the date: `# 1 "folder/Nov  5 2026" 1`.
-        has_moment = any(map(has_moment_text, (text, markers.replace(b"/", b'"'))))
-        reads = not is_device and reads_files(text)
-        return PreprocessedScan(markers, included_files(markers), reads, has_moment)
-
     def preprocessed_file(self, path: Path) -> PreprocessedScan:
         """Return the facts about a preprocessed text, which doesn't change after the first call."""
         if path not in self._files:
-            is_device = path in self._device_texts
-            self._files[path] = self.preprocessed(path.read_bytes(), is_device=is_device)
+            markers = self._parts.markers(path)
+            # A macro may name a header by the date: `# 1 "folder/Nov  5 2026" 1`.
+            has_moment = any(self._parts.facts(path, has_moment_text)) or has_moment_text(
+                markers.replace(b"/", b'"')
+            )
+            reads = path not in self._device_texts and reads_files(path.read_bytes())
+            scan = PreprocessedScan(markers, included_files(markers), reads, has_moment)
+            self._files[path] = scan
         return self._files[path]
 
     def prepare(self, path: Path) -> None:

@@ -220,7 +220,7 @@ class ObjectCache:
             cpu_seconds=sum(done.cpu_seconds for done in finished) + saved,
         )
         lookup.count_misses(done)
-        lookup.store(done, TextScans(self._scans))
+        lookup.store(done, TextScans(self._scans, parts=step_cache.parts))
 
 
 def _host_depfiles(commands: Iterable[tuple[str, ...]]) -> tuple[Path, ...]:

@@ -23,6 +23,7 @@ from archsplit.compiler.file_resolver import INCLUDE_PREFIX, FileResolver, reads
 from archsplit.compiler.keys import folder_component, line_info_flag, step_key
 from archsplit.compiler.machine_facts import PROGRAM_GROUP, variable_components
 from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap
+from archsplit.compiler.text_parts import TextParts
 from archsplit.errors import VerifyError
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.dryrun import StepKind, is_host_compiler
@@ -211,6 +212,7 @@ class StepCache:
         saved_by: CPU seconds that each hit saved, by the step's name.
         events: the results of lookups.
         without_bases: preprocessed texts known to have no name of a folder of ``base-dir``.
+        parts: of preprocessed texts.
         ended: called while tools run with each step that ran and that isn't stored.
     """
 
@@ -233,6 +235,7 @@ class StepCache:
         self.saved_by: dict[str, float] = {}
         self.events: list[StepEvent] = []
         self.without_bases: set[Path] = set()
+        self.parts = TextParts()
         self.ended: Callable[[Step], object] = str
         self._verifying = cache.settings.mode == "verify"
         self._began = cache.digests.began
@@ -328,20 +331,23 @@ class StepCache:
         programs = self._tools.parts(step.command.argv, environment)
         if programs is None:
             return None
+        ignores_lines = found.kind is StepKind.CICC and not names_files
         try:
-            texts = {path: path.read_bytes() for path in found.inputs}
+            plain = self._plain_texts(found) if ignores_lines and not prefixes.bases else {}
+            texts = {path: path.read_bytes() for path in found.inputs if path not in plain}
         except OSError:
             return None
         is_assembled = found.kind is StepKind.HOST_COMPILE
         if is_assembled and any(reads_files(text, f"{self._private}/") for text in texts.values()):
             return None
-        ignores_lines = found.kind is StepKind.CICC and not names_files
         mapped = _mapped_inputs(texts, found, prefixes, in_folder=bool(flag))
         # If code may have the name of a base, the key has no placeholders.
         if len(mapped) < len(texts):
             return self._look_up(step, NO_PREFIXES)
         if prefixes == self._prefixes:
             self.without_bases.update(mapped)
+        if ignores_lines:
+            plain |= {path: strip_unused_line_markers(text) for path, text in mapped.items()}
         folder = debug_folder(step.command.cwd, environment)
         length = str(len(found.placeholder)) if found.placeholder else ""
         parts = (
@@ -357,9 +363,9 @@ class StepCache:
             *(
                 KeyComponent(
                     f"input {path.suffix if found.ignores_names else path.name}",
-                    text_digest(strip_unused_line_markers(text) if ignores_lines else text),
+                    text_digest(plain[path] if ignores_lines else mapped[path]),
                 )
-                for path, text in mapped.items()
+                for path in found.inputs
             ),
         )
         return _StepLookup(
@@ -369,6 +375,15 @@ class StepCache:
             resolver=self._resolver(step) if found.host_depfile is not None else None,
             prefixes=prefixes,
         )
+
+    def _plain_texts(self, key: StepKey) -> dict[Path, bytes]:
+        """Return the inputs in which markers have no meaning without them, as most texts are."""
+        texts = {path: self.parts.without_markers(path) for path in key.inputs}
+        return {
+            path: to_placeholder(text, str(key.folder))
+            for path, text in texts.items()
+            if text is not None
+        }
 
     def _resolver(self, step: Step) -> FileResolver:
         return FileResolver(

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from archsplit.compiler.keys import CompileRequest
     from archsplit.compiler.machine_facts import ReplyCache
     from archsplit.compiler.step_cache import StepCache
+    from archsplit.compiler.text_parts import TextParts
     from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.scheduler.graph import Step
     from archsplit.scheduler.outcome import Outcome
@@ -101,6 +102,7 @@ class WrapperCache:
         self._requests = list(self._compile_requests()) if direct else []
         self._direct: list[DirectCache] = []
         self._scans: TextScans | None = None
+        self._parts: TextParts | None = None
 
     def restore(self) -> bool:
         """Restore all outputs of a hit, and print its warnings; return False on a miss."""
@@ -136,6 +138,7 @@ class WrapperCache:
             private=compilation.folder,
             prefixes=PrefixMap(bases=self._prefixes.bases),
         )
+        self._parts = steps.parts
         # Facts that are needed after the last tool are found while tools run.
         if self._direct:
             steps.ended = partial(self._prepare, compilation)
@@ -158,7 +161,7 @@ class WrapperCache:
             headers = HeaderFacts(self._session.cache.digests.folder, system=system)
             steps = compilation.dryrun.transcript.steps
             device = {path for step in steps if step.kind is StepKind.CICC for path in step.reads}
-            self._scans = TextScans(headers=headers, device_texts=device)
+            self._scans = TextScans(headers=headers, device_texts=device, parts=self._parts)
         return self._scans
 
     def store(self, compilation: Compilation, outcome: Outcome, steps: StepCache) -> None:

@@ -9,6 +9,7 @@ asks for line numbers of the user's files.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from typing import TYPE_CHECKING, NamedTuple
@@ -85,6 +86,12 @@ def raw_string_lines(text: bytes) -> list[tuple[int, int]]:
     return found
 
 
+def has_open_raw_string(text: bytes) -> bool:
+    """Return True if a raw string literal, or what looks like one, doesn't end in the text."""
+    starts = _RAW_STRING.finditer(text)
+    return any(text.find(b')%s"' % start[1], start.end()) < 0 for start in starts)
+
+
 def without_markers(text: bytes) -> bytes:
     """Return the text without line markers and empty lines; raw strings keep theirs."""
     pieces = (
@@ -132,6 +139,8 @@ def include_markers(text: bytes) -> bytes:
     return b"".join(dict.fromkeys([*([] if main is None else [main[0]]), *entered]))
 
 
+# Texts for several targets have the same markers.
+@functools.lru_cache(maxsize=4)
 def included_files(markers: bytes) -> tuple[str, ...]:
     """Return the files that markers name, as they are spelled, each once."""
     names = dict.fromkeys(_MARKER_FILE.findall(markers))
