@@ -1,4 +1,4 @@
-"""Preprocessed texts in parts, each from the line marker of one header to that of the next.
+"""Preprocessed texts in parts: a header's line marker, and the lines up to the next header.
 
 Texts for several targets have nearly all parts in common, and each part is looked at once.
 """

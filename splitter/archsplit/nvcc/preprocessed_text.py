@@ -87,7 +87,7 @@ def raw_string_lines(text: bytes) -> list[tuple[int, int]]:
 
 
 def has_open_raw_string(text: bytes) -> bool:
-    """Return True if a raw string literal, or what looks like one, doesn't end in the text."""
+    """Return True if what looks like a raw string literal doesn't end in the text."""
     starts = _RAW_STRING.finditer(text)
     return any(text.find(b')%s"' % start[1], start.end()) < 0 for start in starts)
 
