@@ -637,6 +637,21 @@ def test_facts_of_a_header_hold_while_it_is_the_same(
         assert opened().find(str(header)) is not None
 
 
+def test_usual_names_of_the_host_compiler_are_remembered(tmp_path: Path) -> None:
+    names = ["/opt/crt/host_runtime.h", "math_constants.h"]
+    scans = TextScans(headers=HeaderFacts(tmp_path, system=()))
+    assert scans.usual_names == []
+    scans.set_usual_names(names)
+    scans.save()
+    assert HeaderFacts(tmp_path, system=()).usual_names == names
+    for damaged in ("[", '{"host": 1}'):
+        (tmp_path / "headers-3").write_text(damaged)
+        assert HeaderFacts(tmp_path, system=()).usual_names == []
+    without = TextScans()
+    without.set_usual_names(names)
+    assert without.usual_names == []
+
+
 def test_identity_query_asks_for_the_compilers_commands() -> None:
     assert identity_query(("/x/cicc", "-O2")) is None
     assert identity_query(("gcc", "-O2")) == "gcc '-###'"

@@ -681,6 +681,47 @@ def test_header_changed_during_the_host_compile_is_not_cached(
     assert "host compile to assembly" in ran(here.compile(*flags))
 
 
+@pytest.mark.parametrize("changed", ["h.h", "m.h"])
+def test_header_changed_while_the_last_tool_runs_is_never_stale(
+    project: Project, tmp_path: Path, changed: str
+) -> None:
+    # The host compiler's usual headers are known: what was read is described while it runs.
+    replaced = f"[ -e {tmp_path}/new.h ] && sleep 0.5 && mv {tmp_path}/new.h {project.folder}/"
+    gcc = script(
+        tmp_path / "bin/gcc",
+        f'{shutil.which("gcc")} "$@" || exit',
+        f'case "$*" in *" -E "*) ;; *cudafe1*) {replaced}{changed} ;; esac; true',
+    )
+    for name in ("h.h", "m.h"):
+        project.write(name, value(1))
+    project.write("k.cu", SOURCE)
+    here = replace(project, extra={**project.extra, "PATH": f"{gcc.parent}:{os.environ['PATH']}"})
+    flags = ("-arch=sm_80", "-Xcompiler", "-imacros,m.h")
+    here.compile(*flags)
+    project.write("k.cu", SOURCE + "int more;\n")
+    (tmp_path / "new.h").write_text(f"#undef VALUE\n{value(2)}")
+    here.compile(*flags)
+    assert (project.folder / changed).read_text().endswith(value(2))
+    settle()
+    assert KNOWN[0] not in here.compile(*flags)
+    assert here.is_fresh(*flags)
+    assert KNOWN[0] in here.compile(*flags)
+
+
+def test_what_the_host_compiler_usually_reads_may_be_something_else_this_time(
+    project: Project,
+) -> None:
+    text = '#ifndef __CUDACC__\n#include "only.h"\n#endif\n'
+    project.write("h.h", value(1))
+    project.write("only.h", value(3))
+    for number, forced in enumerate(("a.h", "b.h")):
+        project.write(forced, text if number else "")
+        project.write("k.cu", f"{SOURCE}int more{number};\n")
+        known(project, "-arch=sm_80", "-Xcompiler", f"-include,{forced}", make="-c k.cu")
+    project.write("only.h", value(4))
+    assert KNOWN[0] not in project.compile("-arch=sm_80", "-Xcompiler", "-include,b.h")
+
+
 TOOLS = {
     "nvvm/bin/cicc": "cicc compute_80",
     "nvvm/libdevice/libdevice.10.bc": "cicc compute_80",

@@ -175,6 +175,7 @@ class DirectCache:
         self.rows: list[ManifestRow] = []
         self.stored: dict[str, CachedResult] = {}
         self.base_reason = ""
+        self._early: tuple[ObservedReads | None, ManifestUpdate | None] = (None, None)
 
     def find(self, targets: Sequence[str] = WHOLE) -> dict[str, CachedResult]:
         """Return the hits by target: results whose input files have the same digests now."""
@@ -214,28 +215,55 @@ class DirectCache:
             scans: facts about its texts.
         """
         # Imported late: the first tools don't wait for its patterns.
-        from archsplit.compiler.include_scan import describe_reads  # noqa: PLC0415
+        from archsplit.compiler.include_scan import has_changed_reads  # noqa: PLC0415
 
         found = {path: scans.preprocessed_file(path) for path in done.texts}
         # `.incbin` reads a file that no include marker names.
         if any(scan.reads_files for scan in found.values()) or not (found or done.host_depfiles):
             return
-        # A file may have changed since the lookup, before the compiler read it.
-        self._cache.digests.recheck()
-        self._tools.replies.recheck()
         markers = {path: scan.markers for path, scan in found.items()}
         reads = self._observe_reads(done, scans)
-        includes = self._include_folders(done)
-        resolver = self._file_resolver(includes)
-        read = describe_reads(reads, resolver, scans) if reads and includes else None
-        if reads is None or read is None:
+        if reads is None:
             return
+        early, read = self._early
+        if reads != early or read is None or has_changed_reads(reads, self._resolver):
+            read = self._describe(reads, done, scans)
+        if read is None:
+            return
+        included = {name for scan in found.values() for name in scan.included}
+        scans.set_usual_names([name for name in reads.names if name not in included])
         prefixes = self._request.prefixes
         if prefixes.isolated and not self._has_no_isolated(done, reads):
             return
         self.base_reason = self._base_dependency(done, read) if prefixes.bases else ""
         if not self.base_reason:
             self._store_entries(done, markers, read)
+
+    def describe_early(self, done: CompletedCompile, scans: TextScans) -> ManifestRow | None:
+        """Describe what is read, while the last tools run, for `store` to use.
+
+        The host compiler's depfile isn't there yet. It has the headers of nvcc's own code, which
+        are most often the same.
+        """
+        usual = scans.usual_names
+        written = tuple(path for path in done.host_depfiles if path.exists())
+        # In the first compilation it is not known what the host compiler usually reads.
+        reads = self._observe_reads(done._replace(host_depfiles=written), scans) if usual else None
+        if reads is None:
+            return None
+        reads = reads._replace(names=tuple(dict.fromkeys([*reads.names, *usual])))
+        read = self._describe(reads, done, scans)
+        self._early = (reads, read)
+        return None if read is None else read.row
+
+    def _describe(
+        self, reads: ObservedReads, done: CompletedCompile, scans: TextScans
+    ) -> ManifestUpdate | None:
+        from archsplit.compiler.include_scan import describe_reads  # noqa: PLC0415 - see `store`
+
+        includes = self._include_folders(done)
+        resolver = self._file_resolver(includes)
+        return describe_reads(reads, resolver, scans) if includes else None
 
     def _store_entries(
         self, done: CompletedCompile, markers: Mapping[Path, bytes], read: ManifestUpdate
@@ -315,6 +343,9 @@ class DirectCache:
     def _observe_reads(self, done: CompletedCompile, scans: TextScans) -> ObservedReads | None:
         from archsplit.compiler.include_scan import ObservedReads  # noqa: PLC0415 - see `store`
 
+        # A file may have changed since the lookup, before the compiler read it.
+        self._cache.digests.recheck()
+        self._tools.replies.recheck()
         texts = {path: scans.preprocessed_file(path) for path in done.texts}
         names = dict.fromkeys(name for scan in texts.values() for name in scan.included)
         rules = (path.read_text(errors="surrogateescape") for path in done.host_depfiles)

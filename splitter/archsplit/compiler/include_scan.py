@@ -67,6 +67,8 @@ A pattern that begins with a character is ten times as fast as one for the begin
 _FACTS = "headers-3"
 """The file of remembered facts; another number when `TextScan` means something else."""
 _MOST_FACTS = 3000
+_USUAL = "host"
+"""Row of `HeaderFacts.usual_names`; the names of others are paths."""
 
 
 class TextScan(NamedTuple):
@@ -119,7 +121,7 @@ class HeaderFacts:
         self._path = None if folder is None else folder / _FACTS
         self._system = system
         self._facts = {} if self._path is None else read_rows(self._path)
-        self._new: dict[str, tuple[str, str, tuple[str, ...]]] = {}
+        self._new: dict[str, tuple[str, str, tuple[str, ...]] | list[str]] = {}
 
     def find(self, path: str) -> tuple[TextScan, str] | None:
         """Return the facts about a file and its digest; None where it must be read."""
@@ -149,6 +151,17 @@ class HeaderFacts:
         if is_plain and is_system and is_same and is_reliable(file_stat, since=time.time_ns()):
             words = tuple(word.decode("latin-1") for word in tested_names)
             self._facts[path] = self._new[path] = (file_stat, text_digest(text), words)
+
+    @property
+    def usual_names(self) -> list[str]:
+        """Headers that the host compiler read in the last compilation, and no preprocessor."""
+        found = self._facts.get(_USUAL)
+        return [str(name) for name in found] if isinstance(found, list) else []
+
+    def set_usual_names(self, names: list[str]) -> None:
+        """Remember what `usual_names` returns."""
+        if names != self.usual_names:
+            self._facts[_USUAL] = self._new[_USUAL] = names
 
     def save(self) -> None:
         """Write the new facts; what can't be written is found out again next time."""
@@ -203,6 +216,16 @@ class TextScans:
                 found = self._headers.find(path)
             self._facts[path] = found
         return self._facts[path]
+
+    @property
+    def usual_names(self) -> list[str]:
+        """See `HeaderFacts.usual_names`."""
+        return [] if self._headers is None else self._headers.usual_names
+
+    def set_usual_names(self, names: list[str]) -> None:
+        """See `HeaderFacts.usual_names`."""
+        if self._headers is not None:
+            self._headers.set_usual_names(names)
 
     def save(self) -> None:
         """Write what the next process may use."""
@@ -443,9 +466,14 @@ def _known_digests(
     return {name: one for name, one in digests.items() if one} if all(digests.values()) else None
 
 
+def has_changed_reads(reads: ObservedReads, resolver: FileResolver) -> bool:
+    """Return True if a file or tool may have changed since the compilation began."""
+    files = map(resolver.resolve, (*reads.names, *reads.tools))
+    return any(has_changed(path, reads.since) for path in files)
+
+
 def _has_changed_tools(reads: ObservedReads, resolver: FileResolver) -> bool:
-    """Return True if a tool may have changed since the compilation began."""
-    return any(has_changed(resolver.resolve(tool), reads.since) for tool in reads.tools)
+    return has_changed_reads(reads._replace(names=()), resolver)
 
 
 def _unchanged_content(path: str, since: int) -> bytes | None:

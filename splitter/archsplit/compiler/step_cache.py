@@ -213,7 +213,7 @@ class StepCache:
         events: the results of lookups.
         without_bases: preprocessed texts known to have no name of a folder of ``base-dir``.
         parts: of preprocessed texts.
-        ended: called while tools run with each step that ran and that isn't stored.
+        ended: called while other tools run with each step that ran and is stored.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class StepCache:
         self.events: list[StepEvent] = []
         self.without_bases: set[Path] = set()
         self.parts = TextParts()
-        self.ended: Callable[[Step], object] = str
+        self.ended: Callable[[Step], object] = bool
         self._verifying = cache.settings.mode == "verify"
         self._began = cache.digests.began
         self._pending: dict[str, _StepLookup] = {}
@@ -275,16 +275,15 @@ class StepCache:
     def store(self, step: Step, done: CompletedProcess) -> None:
         """Store the outputs of a step."""
         lookup = self._pending.pop(step.name, None)
-        # The step was not looked up, or its result was found.
-        if lookup is None:
-            self.ended(step)
-            return
-        self._log(step, lookup, None, done.cpu_seconds)
-        try:
-            self._store(step, lookup, done)
-        finally:
-            # Also after an error: other processes would wait until the lease expires.
-            self._cache.leases.release(lookup.key)
+        # Of another step, the result was found, or may not be stored.
+        if lookup is not None:
+            self._log(step, lookup, None, done.cpu_seconds)
+            try:
+                self._store(step, lookup, done)
+            finally:
+                # Also after an error: other processes would wait until the lease expires.
+                self._cache.leases.release(lookup.key)
+        self.ended(step)
 
     def verify(self) -> None:
         """Refuse results that differ from the cached ones.

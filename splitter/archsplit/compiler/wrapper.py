@@ -25,7 +25,6 @@ from archsplit.scheduler.outcome import format_graph_dot, format_steps_table
 from archsplit.system.fs import output_errors, put_file, stable_dir, temporary_dir, write_file
 from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import Command
-from archsplit.system.resources import reuse_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,11 +69,10 @@ def run_wrapper(invocation: Invocation, context: WrapperContext) -> int:
 
 def _compile(invocation: Invocation, context: WrapperContext, cache: WrapperCache | None) -> int:
     with _private_dir(invocation) as folder:
-        compilation = plan_compilation(query_dryrun(invocation, folder, context.runner), context)
-        step_cache = None
+        with contextlib.nullcontext() if cache is None else cache.warmed_up():
+            dryrun = query_dryrun(invocation, folder, context.runner)
+        compilation, step_cache = plan_compilation(dryrun, context), None
         if cache is not None:
-            # Keys are made of megabytes of text for each target.
-            reuse_freed_memory()
             compilation, step_cache = cache.begin(compilation)
         verify = invocation.verify
         outcome = _run_verified(compilation) if verify else _run(compilation, step_cache)

@@ -6,7 +6,9 @@ afterwards an entry of what the run made, with a direct record for the next call
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -34,11 +36,13 @@ from archsplit.compiler.tool_identity import driver_files
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.dryrun import StepKind, option_values
 from archsplit.nvcc.variables import debug_folder
+from archsplit.scheduler.outcome import Outcome
 from archsplit.system.env import cache_dir, find_program
 from archsplit.system.outputs import is_replaceable, overwrite_file
+from archsplit.system.resources import reuse_freed_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from archsplit.cache.config import Settings
     from archsplit.cache.entry import ManifestRow
@@ -51,7 +55,6 @@ if TYPE_CHECKING:
     from archsplit.compiler.text_parts import TextParts
     from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.scheduler.graph import Step
-    from archsplit.scheduler.outcome import Outcome
 
 _CACHEABLE = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.FATBINARY}
 _CACHEABLE |= {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
@@ -103,6 +106,8 @@ class WrapperCache:
         self._direct: list[DirectCache] = []
         self._scans: TextScans | None = None
         self._parts: TextParts | None = None
+        self._prepared = 0
+        self._early_conditions: tuple[ManifestRow | None, dict[str, list[str]]] = (None, {})
 
     def restore(self) -> bool:
         """Restore all outputs of a hit, and print its warnings; return False on a miss."""
@@ -130,6 +135,16 @@ class WrapperCache:
             self._context.warn(_hit_note(hit.tier))
         return True
 
+    @contextlib.contextmanager
+    def warmed_up(self) -> Iterator[None]:
+        """Import what a miss needs, while nvcc's dry run takes its time."""
+        thread = threading.Thread(target=_warm_up)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+
     def begin(self, compilation: Compilation) -> tuple[Compilation, StepCache]:
         """Return the compilation with depfiles for its steps, and the cache of steps."""
         graph, steps = self._session.begin(
@@ -138,16 +153,27 @@ class WrapperCache:
             private=compilation.folder,
             prefixes=PrefixMap(bases=self._prefixes.bases),
         )
-        self._parts = steps.parts
-        # Facts that are needed after the last tool are found while tools run.
+        # What is needed after the last tool is found while tools run.
         if self._direct:
-            steps.ended = partial(self._prepare, compilation)
+            self._parts = steps.parts
+            steps.ended = partial(self._prepare, compilation, steps)
             compilation = compilation._replace(markers=partial(self._markers, compilation))
         return compilation._replace(graph=graph), steps
 
-    def _prepare(self, compilation: Compilation, step: Step) -> None:
-        for path in {*step.writes}.intersection(_preprocessed_texts(compilation)):
-            self._text_scans(compilation).prepare(path)
+    def _prepare(self, compilation: Compilation, steps: StepCache, step: Step) -> None:
+        scans = self._text_scans(compilation)
+        texts = _preprocessed_texts(compilation)
+        for path in {*step.writes}.intersection(texts):
+            scans.prepare(path)
+            self._prepared += 1
+        # The host compiler runs now, most often longer than all other tools.
+        if Path(step.command.argv[0]).name == "cudafe++" and self._prepared == len(texts):
+            begun = self._completed(compilation, Outcome((), None, 0.0), steps)
+            row = self._direct[0].describe_early(begun, scans)
+            driver = driver_files(os.path.realpath(self._invocation.nvcc))
+            if row is not None and driver is not None:
+                with contextlib.suppress(_UncheckableError):
+                    self._early_conditions = (row, self._conditions(row, self._requests[0], driver))
 
     def _markers(self, compilation: Compilation, path: Path) -> bytes:
         return self._text_scans(compilation).preprocessed_file(path).markers
@@ -240,14 +266,6 @@ class WrapperCache:
         blob = cache.local.get(hit.key)
         if blob is None:
             return
-        resolver = FileResolver(
-            cwd=request.cwd,
-            environment=invocation.environment,
-            digests=cache.digests,
-            group=request.key,
-        )
-        replies = self._session.identify_tools(invocation.cwd).replies
-        more_files = (*driver, str(config_file(invocation.environment)), *invocation.option_files)
         note = _hit_note(LOCAL_TIER) if self._context.explain_cache else ""
         saved = repr(hit.cpu_seconds)
         places = {role: request.path(role) for role in hit.outputs}
@@ -255,7 +273,7 @@ class WrapperCache:
         try:
             digest = sealed_digest(blob)
             sections: dict[str, list[str]] = {
-                **_conditions(hit.row, more_files, resolver, replies),
+                **self._conditions(hit.row, request, driver),
                 "machine": [os.uname().nodename, str(invocation.cwd)],
                 "hit": [request.key, hit.key, digest, saved, hit.stdout, hit.stderr, note],
                 "bases": [*_base_condition(cache.settings.base_dir, invocation)],
@@ -287,6 +305,23 @@ class WrapperCache:
             del sections["files"][at : at + 3]
             shared = str(records / invocation.shared_key)
             write_record(shared, sections, request.prefixes.bases)
+
+    def _conditions(
+        self, row: ManifestRow, request: CompileRequest, driver: Sequence[str]
+    ) -> dict[str, list[str]]:
+        known, conditions = self._early_conditions
+        if row == known:
+            return conditions
+        invocation = self._invocation
+        resolver = FileResolver(
+            cwd=request.cwd,
+            environment=invocation.environment,
+            digests=self._session.cache.digests,
+            group=request.key,
+        )
+        replies = self._session.identify_tools(invocation.cwd).replies
+        more_files = (*driver, str(config_file(invocation.environment)), *invocation.option_files)
+        return _conditions(row, more_files, resolver, replies)
 
     def _can_be_shared(self, request: CompileRequest) -> bool:
         invocation, prefixes = self._invocation, request.prefixes
@@ -365,6 +400,15 @@ class WrapperCache:
             # A hit also saves the time of steps that were hits this time.
             cpu_seconds=sum(step.cpu_seconds for step in finished) + cache.saved,
         )
+
+
+def _warm_up() -> None:
+    import archsplit.compiler.include_scan  # noqa: F401, PLC0415
+
+    # Compiles its pattern, for a millisecond.
+    has_unsupported_flags(("gcc", "-c"))
+    # Keys are made of megabytes of text for each target.
+    reuse_freed_memory()
 
 
 def _preprocessed_texts(compilation: Compilation) -> tuple[Path, ...]:
