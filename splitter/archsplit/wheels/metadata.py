@@ -27,7 +27,7 @@ from archsplit.errors import WheelError
 from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from email.message import Message
 
 __pure__ = True
@@ -155,10 +155,7 @@ def decode_metadata(content: bytes) -> Metadata:
     Raises:
         WheelError: fields are unknown, repeated or wrong; the message lists all of those.
     """
-    try:
-        return Metadata.from_email(content)
-    except ExceptionGroup as group:
-        raise _metadata_error(group) from None
+    return _checked(lambda: Metadata.from_email(content))
 
 
 def decode_upstream_metadata(content: bytes) -> Metadata:
@@ -242,16 +239,16 @@ def _requirement(text: str, extra: str = "") -> str:
 
 
 def _validate(raw: RawMetadata) -> Metadata:
+    return _checked(lambda: Metadata.from_raw(raw))
+
+
+def _checked(read: Callable[[], Metadata]) -> Metadata:
     try:
-        return Metadata.from_raw(raw)
+        return read()
     except ExceptionGroup as group:
-        raise _metadata_error(group) from None
-
-
-def _metadata_error(group: ExceptionGroup) -> WheelError:
-    # All at once, in the same order on every run.
-    faults = sorted(str(fault) for fault in group.exceptions)
-    return WheelError("the metadata is not valid: " + "; ".join(faults))
+        # All at once, in the same order on every run.
+        faults = sorted(str(fault) for fault in group.exceptions)
+        raise WheelError("the metadata is not valid: " + "; ".join(faults)) from None
 
 
 def edit_metadata(

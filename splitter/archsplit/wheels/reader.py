@@ -269,16 +269,14 @@ class Wheel:
         # Not the default of `get`, which would check the name of each of thousands of members.
         return self.record.get(name) or RecordRow(path=name)
 
-    @contextlib.contextmanager
-    def open(self, name: str) -> Iterator[BinaryIO]:
+    def open(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
         """Open a member as a sequential stream.
 
         Raises:
             WheelError: there is no such member. While reading: the member is damaged, or RECORD
                 has another hash.
         """
-        with self.archive.open(self.row(name)) as stream:
-            yield stream
+        return self.archive.open(self.row(name))
 
     def read(self, name: str) -> bytes:
         """Return the content of a member.

@@ -137,11 +137,13 @@ class RecordRow:
 
 def encode_record(entries: Iterable[RecordRow]) -> bytes:
     r"""Write RECORD: one row for each entry, in the given order, lines ending in ``\n``."""
+    return _encode_rows(((one.path, one.hash_text, one.size) for one in entries), "\n")
+
+
+def _encode_rows(rows: Iterable[tuple[object, ...]], line_end: str) -> bytes:
     text = io.StringIO()
-    # CSV, because a name may have commas and quotes.
-    writer = csv.writer(text, lineterminator="\n")
-    for entry in entries:
-        writer.writerow((entry.path, entry.hash_text, "" if entry.size is None else entry.size))
+    # CSV, because a name may have commas and quotes. None is an empty field.
+    csv.writer(text, lineterminator=line_end).writerows(rows)
     return text.getvalue().encode()
 
 
@@ -156,23 +158,15 @@ def decode_record(content: bytes) -> tuple[RecordRow, ...]:
         rows = list(csv.reader(io.StringIO(content.decode(), newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise WheelError(f"RECORD is not CSV in UTF-8: {error}") from None
-    # All rows are read, so that the error names all that are wrong.
-    parsed = [_parse_row_or_fault(row) for row in rows]
-    faults = [
-        f"RECORD, row {number}: {fault}"
-        for number, fault in enumerate(parsed, start=1)
-        if isinstance(fault, WheelError)
-    ]
+    parsed, faults = [], []
+    for number, row in enumerate(rows, start=1):
+        try:
+            parsed.append(_parse_row(row))
+        except WheelError as error:  # noqa: PERF203 - the error names all rows that are wrong
+            faults.append(f"RECORD, row {number}: {error}")
     if faults:
         raise WheelError("\n".join(faults))
-    return tuple(entry for entry in parsed if isinstance(entry, RecordRow))
-
-
-def _parse_row_or_fault(row: list[str]) -> RecordRow | WheelError:
-    try:
-        return _parse_row(row)
-    except WheelError as error:
-        return error
+    return tuple(parsed)
 
 
 def _parse_row(row: list[str]) -> RecordRow:
@@ -267,10 +261,7 @@ class InstalledDistribution:
         # RECORD has to list new files, or uninstalling would leave them.
         new = entries.keys() - {path for _, path in old}
         rows += [_installed_row(one.path, one) for path, one in entries.items() if path in new]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator=self.line_end)
-        writer.writerows((row.path, row.hash_text, row.size) for row in rows)
-        return text.getvalue().encode()
+        return _encode_rows(((row.path, row.hash_text, row.size) for row in rows), self.line_end)
 
 
 def read_distributions(site: Path) -> Iterator[InstalledDistribution]:
