@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from archsplit.wheels.filename import WheelName
-
 __pure__ = True
 
 VARIANTS_FOLDER = "variants"
@@ -91,16 +89,6 @@ def variant_values(target: Target) -> tuple[str, ...]:
 def preferred_value(capability: Capability) -> str:
     """Return the preferred value of a GPU."""
     return f"{capability.sm_number}_real"
-
-
-def variants_file_name(core: WheelName, label: str) -> str:
-    """Return the file name of a variant: the core's name with the label at its end."""
-    return f"{str(core).removesuffix('.whl')}-{label}.whl"
-
-
-def index_name(core: WheelName) -> str:
-    """Return the name of the index's list of a version's variants."""
-    return f"{core.dist_info.removesuffix('.dist-info')}-variants.json"
 
 
 def variants_json(variants: Iterable[Variant]) -> str:
@@ -172,7 +160,7 @@ def write_variants(core: Path, variants: Sequence[Variant], folder: Path) -> tup
         metadata = f"{wheel.dist_info}/METADATA"
         text = wheel.read(metadata)
         for one in variants:
-            path = folder / variants_file_name(wheel.name, one.label)
+            path = folder / f"{str(wheel.name).removesuffix('.whl')}-{one.label}.whl"
             fields = [f"Requires-Dist: {requirement}" for requirement in one.requires]
             changed = {metadata: pack(edit_metadata(text, fields=fields))}
             added = {f"{wheel.dist_info}/{MEMBER}": pack(variants_json([one]).encode())}
@@ -181,6 +169,6 @@ def write_variants(core: Path, variants: Sequence[Variant], folder: Path) -> tup
                 rewrite.write(file)
             names.append(path.name)
         # The list goes last: what it names is there.
-        names.append(index_name(wheel.name))
+        names.append(f"{wheel.name.dist_info.removesuffix('.dist-info')}-variants.json")
     write_file(folder / names[-1], variants_json(variants))
     return tuple(names)

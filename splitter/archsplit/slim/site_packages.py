@@ -66,11 +66,10 @@ def slim_site(request: SlimRequest, effects: Effects) -> SlimReport:
     try:
         return _slim_site(site, request, effects)
     except TargetError as error:
-        hint = earlier_slim_hint(map(read_file, sorted(site.glob(f"*.dist-info/{SLIM_NOTE_FILE}"))))
-        if hint is None:
-            raise
         # The environment may have wheels that were slimmed before they were installed.
-        raise TargetError(error.args[0], hint=hint) from error
+        records = sorted(site.glob(f"*.dist-info/{SLIM_NOTE_FILE}"))
+        error.hint = earlier_slim_hint(map(read_file, records)) or error.hint
+        raise
 
 
 def _slim_site(site: Path, request: SlimRequest, effects: Effects) -> SlimReport:

@@ -85,10 +85,8 @@ def slim_wheel(request: SlimRequest, effects: Effects) -> SlimReport:
             return _slim_open_wheel(wheel, request, effects)
         # A wheel that was slimmed before may lack the code that is to be kept now.
         except TargetError as error:
-            hint = _earlier_hint(wheel)
-            if hint is None:
-                raise
-            raise TargetError(error.args[0], hint=hint) from error
+            error.hint = _earlier_hint(wheel) or error.hint
+            raise
 
 
 def _earlier_hint(wheel: Wheel) -> str | None:

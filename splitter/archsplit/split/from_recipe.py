@@ -88,7 +88,9 @@ def split_by_recipe(
             raise NothingToDoError(
                 f"{recipe.file}: source.build succeeded, but {found}", hint=_NO_CODE_HINT
             ) from None
-        _keep_product(recipe, product, out)
+        # A build may take hours, so its wheel is kept.
+        if recipe.product is None and not recipe.splits_library:
+            copy_into(product, out / FAT_FOLDER)
         return report
 
 
@@ -127,12 +129,6 @@ _NO_CODE_HINT = (
 
 def _names(targets: Iterable[Target]) -> str:
     return ", ".join(map(str, targets))
-
-
-def _keep_product(recipe: SplitRecipe, product: Path, out: Path) -> None:
-    """Keep a wheel that the recipe's command has built: a build may take hours."""
-    if recipe.product is None and not recipe.splits_library:
-        copy_into(product, out / FAT_FOLDER)
 
 
 def library_project(project: Project, recipe: SplitRecipe) -> LibraryProject:

@@ -13,12 +13,12 @@ from archsplit.errors import InputError, UsageError, WheelError
 from archsplit.formats.elf import MACHINE_NAMES, Elf
 from archsplit.formats.reader import open_file
 from archsplit.release.manifest import SourceFile
+from archsplit.release.verify import tag_cache
 from archsplit.split.split import split_wheel
-from archsplit.system.env import ZIP_EPOCH, clean_environment
+from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import sha256, temporary_dir
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata
-from archsplit.wheels.platform_tags import find_platform_tags
 from archsplit.wheels.writer import WheelDraft, wheel_members, write_wheel
 
 if TYPE_CHECKING:
@@ -116,16 +116,9 @@ def _platform_tags(library: Path, effects: Effects, folder: Path) -> tuple[str, 
     machine = Elf(open_file(library)).header.machine
     if machine not in MACHINE_NAMES:
         raise InputError(f"{library} is for ELF machine {machine}, which has no CUDA")
-    environment = clean_environment(effects.environment, temporary=folder, epoch=ZIP_EPOCH)
-    environment["PYTHONPATH"] = effects.python_path
     try:
-        return find_platform_tags(
-            {library.name: library},
-            runner=effects.runner,
-            environment=environment,
-            # Only the library's own symbols count: what it needs is installed by other packages.
-            provided=("*",),
-        ).names
+        # Only the library's own symbols count: what it needs is installed by other packages.
+        return tag_cache(effects, folder).platforms({library.name: library}, provided=("*",))
     except WheelError:
         # The wheel is usable, but not for the public index.
         return (f"linux_{MACHINE_NAMES[machine]}",)
