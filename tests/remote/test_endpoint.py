@@ -60,7 +60,7 @@ def test_a_token_needs_encryption_except_on_this_machine() -> None:
 
 def test_a_certificate_needs_its_key() -> None:
     with pytest.raises(UsageError, match="belong together"):
-        parse_endpoint("grpcs://farm", client_key=Path("key.pem"))
+        parse_endpoint("grpcs://farm", key=Path("key.pem"))
 
 
 def test_properties_are_sorted_and_have_values() -> None:

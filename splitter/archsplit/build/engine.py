@@ -20,7 +20,7 @@ from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.toolkit import choose_toolkit, find_host_tools
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
-from archsplit.remote.connection import missing_library_error, open_executor
+from archsplit.remote.connection import library_errors, open_executor
 from archsplit.remote.endpoint import DaskEndpoint
 from archsplit.remote.farm_executor import ExecutorSettings
 from archsplit.scheduler.graph import Graph, group_steps, guess_size
@@ -186,20 +186,16 @@ def open_checks(
     """
     with temporary_dir() as folder:
         if isinstance(endpoint, DaskEndpoint):
-            try:
-                # An optional dependency, and a second of a start.
+            # An optional dependency, and a second of a start.
+            with library_errors("dask"):
                 from archsplit.remote.dask_executor import DaskChecks  # noqa: PLC0415
-            except ImportError as error:
-                raise missing_library_error(error, "dask") from None
             cluster = DaskChecks(endpoint, tools=tools, folder=folder)
             with contextlib.closing(cluster):
                 yield cluster.checks()
         else:
-            try:
-                # An optional dependency, and 0.2 s of a start.
+            # An optional dependency, and 0.2 s of a start.
+            with library_errors("reapi"):
                 from archsplit.remote.reapi_check import ReapiChecks  # noqa: PLC0415
-            except ImportError as error:
-                raise missing_library_error(error, "reapi") from None
             farm = ReapiChecks(endpoint, tools=tools, folder=folder)
             with contextlib.closing(farm):
                 yield farm.checks()

@@ -92,7 +92,7 @@ def _as_json(address: str, rows: list[CheckRow]) -> str:
 
 def run_worker(arguments: argparse.Namespace, console: Console) -> int:
     """Serve the scheduler until it ends, or until Ctrl-C."""
-    from archsplit.remote.connection import missing_library_error
+    from archsplit.remote.connection import library_errors
     from archsplit.remote.endpoint import parse_dask_endpoint
 
     endpoint = parse_dask_endpoint(
@@ -101,10 +101,8 @@ def run_worker(arguments: argparse.Namespace, console: Console) -> int:
         certificate=arguments.remote_cert,
         key=arguments.remote_key,
     )
-    try:
+    with library_errors("dask"):
         from archsplit.remote.dask_executor import run_dask_worker
-    except ImportError as error:
-        raise missing_library_error(error, "dask") from None
     console.print(f"Started slots for {endpoint.address}: {arguments.jobs}", soft_wrap=True)
     # Before the connection: dask's error would be taken for one of the scheduler.
     with temporary_dir() as folder:

@@ -47,22 +47,18 @@ def open_executor(
         EngineRefusedError: it runs no actions, or wants credentials.
     """
     if isinstance(endpoint, DaskEndpoint):
-        try:
-            # An optional dependency, and a second of a start.
+        # An optional dependency, and a second of a start.
+        with library_errors("dask"):
             from archsplit.remote.dask_executor import DaskExecutor  # noqa: PLC0415
-        except ImportError as error:
-            raise missing_library_error(error, "dask") from None
         cluster = DaskExecutor(endpoint, graph=graph, **settings)
         if cluster.dashboard:
             note(f"dask's dashboard: {cluster.dashboard}")
         yield cluster
         note(f"{endpoint.address}: steps run: {cluster.runs}; {cluster.traffic}")
         return
-    try:
-        # An optional dependency, and 0.2 s of a start.
+    # An optional dependency, and 0.2 s of a start.
+    with library_errors("reapi"):
         from archsplit.remote.reapi_executor import ReapiExecutor  # noqa: PLC0415
-    except ImportError as error:
-        raise missing_library_error(error, "reapi") from None
     farm = ReapiExecutor(endpoint, **settings)
     yield farm
     note(
@@ -71,11 +67,19 @@ def open_executor(
     )
 
 
-def missing_library_error(error: ImportError, extra: str) -> ToolNotFoundError:
-    """Return the error of an extra that is not installed."""
-    return ToolNotFoundError(
-        f"the package {error.name} is not installed", hint=f"pip install 'archsplit[{extra}]'"
-    )
+@contextlib.contextmanager
+def library_errors(extra: str) -> Iterator[None]:
+    """Explain an import that fails because an extra is not installed.
+
+    Raises:
+        ToolNotFoundError: instead of each ImportError.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ToolNotFoundError(
+            f"the package {error.name} is not installed", hint=f"pip install 'archsplit[{extra}]'"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 from urllib.parse import urlsplit
 
 from archsplit.errors import UsageError
@@ -13,6 +13,8 @@ from archsplit.system.env import is_loopback, without_passwords
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from typing_extensions import Unpack
 
 __pure__ = True
 
@@ -87,14 +89,16 @@ class EngineChoice:
     jobs: int
 
 
+class TlsFiles(TypedDict):
+    """Files of a connection with TLS, as of `DaskEndpoint`; None for none."""
+
+    certificates: Path | None
+    certificate: Path | None
+    key: Path | None
+
+
 def parse_engine(
-    address: str,
-    *,
-    token: str,
-    certificates: Path | None,
-    certificate: Path | None,
-    key: Path | None,
-    properties: Iterable[str] = (),
+    address: str, *, token: str, properties: Iterable[str] = (), **files: Unpack[TlsFiles]
 ) -> Endpoint | DaskEndpoint:
     """Return the endpoint of a farm, or of a dask scheduler for ``tls://``.
 
@@ -103,17 +107,8 @@ def parse_engine(
     """
     # Also `tcp:`, because only the parser of dask's addresses explains that TLS is missing.
     if address.startswith(("tls:", "tcp:")):
-        return parse_dask_endpoint(
-            address, certificates=certificates, certificate=certificate, key=key
-        )
-    return parse_endpoint(
-        address,
-        token=token,
-        certificates=certificates,
-        client_certificate=certificate,
-        client_key=key,
-        properties=properties,
-    )
+        return parse_dask_endpoint(address, **files)
+    return parse_endpoint(address, token=token, properties=properties, **files)
 
 
 def parse_dask_endpoint(
@@ -145,15 +140,16 @@ def parse_endpoint(
     *,
     token: str = "",
     certificates: Path | None = None,
-    client_certificate: Path | None = None,
-    client_key: Path | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
     properties: Iterable[str] = (),
 ) -> Endpoint:
     """Return the endpoint at an address.
 
     Args:
         address: ``grpc://`` or ``grpcs://``, host, port and instance.
-        token, certificates, client_certificate, client_key: see `Endpoint`.
+        token, certificates: see `Endpoint`.
+        certificate, key: the client's.
         properties: in the form ``NAME=VALUE``.
 
     Raises:
@@ -184,7 +180,7 @@ def parse_endpoint(
             f"the token would be sent to {parts.hostname} without encryption",
             hint="write grpcs:// for grpc://",
         )
-    if (client_certificate is None) != (client_key is None):
+    if (certificate is None) != (key is None):
         raise UsageError("--remote-cert and --remote-key belong together")
     named = [text.partition("=") for text in properties]
     if faulty := [name for name, equals, _ in named if not (name and equals)]:
@@ -197,8 +193,8 @@ def parse_endpoint(
         tls=tls,
         token=token,
         certificates=certificates,
-        client_certificate=client_certificate,
-        client_key=client_key,
+        client_certificate=certificate,
+        client_key=key,
         # Sorted as the Remote Execution API requires: the digest of an action depends on it.
         properties=tuple(sorted((name, value) for name, _, value in named)),
     )

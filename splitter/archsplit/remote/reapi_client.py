@@ -124,7 +124,7 @@ class ReapiClient:
             EngineUnavailableError: it doesn't reply.
             EngineRefusedError: it runs no actions, has no SHA-256, or doesn't know the instance.
         """
-        request = new_message("GetCapabilitiesRequest", instance_name=self.endpoint.instance)
+        request = self._request("GetCapabilitiesRequest")
         try:
             reply = await self._call("Capabilities/GetCapabilities", request, "ServerCapabilities")
         except grpc.aio.AioRpcError as error:
@@ -194,9 +194,7 @@ class ReapiClient:
             new_message("BatchUpdate", digest=digest.message(), data=blob)
             for digest, blob in blobs.items()
         ]
-        request = new_message(
-            "BatchUpdateBlobsRequest", instance_name=self.endpoint.instance, requests=rows
-        )
+        request = self._request("BatchUpdateBlobsRequest", requests=rows)
         reply = await self._call(
             "ContentAddressableStorage/BatchUpdateBlobs", request, "BatchUpdateBlobsResponse"
         )
@@ -229,11 +227,7 @@ class ReapiClient:
 
         One reply costs half of a stream, which has three events.
         """
-        request = new_message(
-            "BatchReadBlobsRequest",
-            instance_name=self.endpoint.instance,
-            digests=[digest.message()],
-        )
+        request = self._request("BatchReadBlobsRequest", digests=[digest.message()])
         reply = await self._call(
             "ContentAddressableStorage/BatchReadBlobs", request, "BatchReadBlobsResponse"
         )
@@ -271,9 +265,8 @@ class ReapiClient:
 
     async def cached_result(self, action: Digest) -> Any | None:
         """Return the result of an action in the action cache; None if there is none."""
-        request = new_message(
+        request = self._request(
             "GetActionResultRequest",
-            instance_name=self.endpoint.instance,
             action_digest=action.message(),
             inline_stdout=True,
             inline_stderr=True,
@@ -303,9 +296,8 @@ class ReapiClient:
             wanted: names of outputs that the server may put into the result.
             on_stage: called with the number of each stage that the server reports.
         """
-        request = new_message(
+        request = self._request(
             "ExecuteRequest",
-            instance_name=self.endpoint.instance,
             action_digest=action.message(),
             skip_cache_lookup=skip_cache_lookup,
             execution_policy=new_message("ExecutionPolicy", priority=priority),
@@ -375,11 +367,8 @@ class ReapiClient:
         missing: list[Digest] = []
         for at in range(0, len(digests), _DIGESTS_PER_CALL):
             part = digests[at : at + _DIGESTS_PER_CALL]
-            request = new_message(
-                "FindMissingBlobsRequest",
-                instance_name=self.endpoint.instance,
-                blob_digests=[digest.message() for digest in part],
-            )
+            blobs = [digest.message() for digest in part]
+            request = self._request("FindMissingBlobsRequest", blob_digests=blobs)
             reply = await self._call(
                 "ContentAddressableStorage/FindMissingBlobs", request, "FindMissingBlobsResponse"
             )
@@ -391,7 +380,9 @@ class ReapiClient:
         _check_content(digest, whole, content)
         # Preprocessed text takes a tenth; cubins and small files are not worth it.
         compressed = (
-            await asyncio.to_thread(_compress, whole) if self._should_compress(digest) else whole
+            await asyncio.to_thread(zstd.compress, whole, _LEVEL)
+            if self._should_compress(digest)
+            else whole
         )
         blob = min(whole, compressed, key=len)
         name = _blob_name(digest, is_compressed=len(blob) < len(whole))
@@ -463,6 +454,9 @@ class ReapiClient:
                 " that the server has",
             ) from error
 
+    def _request(self, kind: str, **fields: Any) -> Any:
+        return new_message(kind, instance_name=self.endpoint.instance, **fields)
+
     def _should_compress(self, digest: Digest) -> bool:
         return self._compresses and digest.size > _SMALL
 
@@ -473,10 +467,6 @@ class ReapiClient:
 def _blob_name(digest: Digest, *, is_compressed: bool) -> str:
     kind = "compressed-blobs/zstd" if is_compressed else "blobs"
     return f"{kind}/{digest.hash}/{digest.size}"
-
-
-def _compress(blob: bytes) -> bytes:
-    return zstd.compress(blob, _LEVEL)
 
 
 def _decompress(blob: bytes, size: int) -> bytes:
