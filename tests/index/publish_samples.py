@@ -19,7 +19,7 @@ from archsplit.index.client import Repository
 from archsplit.index.plan import Rules
 from archsplit.index.publish import Publisher
 from archsplit.index.release import Artifact
-from archsplit.index.retry import RetryPolicy
+from archsplit.index.retry import Clock, RetryPolicy
 from archsplit.index.upload import Twine
 from archsplit.release.context import Effects
 from archsplit.split.model import InstallDefaults, SplitRequest
@@ -252,7 +252,7 @@ def misbehaving(behind: int) -> Iterator[Misbehaving]:
     assert not server.errors, server.errors
 
 
-class FakeClock:
+class FakeClock(Clock):
     """Time that passes during sleep, and otherwise stands still."""
 
     def __init__(self) -> None:

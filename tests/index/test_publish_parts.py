@@ -28,7 +28,7 @@ from archsplit.errors import (
 from archsplit.index.client import Index, IndexFile, find_repository, index_address
 from archsplit.index.preflight import check_descriptions, preflight_check
 from archsplit.index.release import CORE, PLUGIN, SOURCE, read_release
-from archsplit.index.retry import RetryableError, RetryPolicy, SystemClock, utc_text
+from archsplit.index.retry import Clock, RetryableError, RetryPolicy, utc_text
 from archsplit.index.state import ReadBack
 from archsplit.index.static_update import new_wheels
 from archsplit.index.upload import TwineResult
@@ -345,7 +345,7 @@ def test_retries_end_at_the_time_limit() -> None:
 
 
 def test_system_clock_advances_and_is_utc() -> None:
-    clock = SystemClock()
+    clock = Clock()
     before = clock.monotonic()
     clock.sleep(0.01)
     assert clock.monotonic() > before

@@ -78,7 +78,7 @@ def test_unreachable_proxy_is_retried(scene: Scene, monkeypatch: pytest.MonkeyPa
 def test_a_plan_without_a_network_gives_up_sooner(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(retry, "SystemClock", lambda: scene.clock)
+    monkeypatch.setattr(retry, "Clock", lambda: scene.clock)
     url = f"http://127.0.0.1:{free_port()}/"
     words = ("publish", str(scene.dist), "--plan", "--repository-url", url)
     assert main((*words, "--index-url", f"{url}simple/")) == IndexUnreachableError.exit_code

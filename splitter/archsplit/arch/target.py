@@ -262,7 +262,6 @@ def _torch_word(word: str) -> tuple[str, ...]:
 def _cmake_word(word: str) -> tuple[str, ...]:
     match = _CMAKE.fullmatch(word)
     if match is None:
-        _refuse(word)
         raise TargetError(
             f"{word!r} is not valid in CMAKE_CUDA_ARCHITECTURES",
             hint="write it like 90, 90a-real or 120-virtual",

@@ -23,9 +23,9 @@ from archsplit.build.provenance import add_licenses, read_origins
 from archsplit.errors import OutputError
 from archsplit.release.identity import hook_entry_points
 from archsplit.release.loader import copy_loader
-from archsplit.release.wheel_plans import WheelPlanner, core_metadata, plugin_metadata
+from archsplit.release.wheel_plans import WheelPlanner, core_metadata, plugin_metadata, wheel_name
 from archsplit.system.fs import output_dir, output_errors, read_file
-from archsplit.wheels.filename import WheelName, distribution_name, plugin_path
+from archsplit.wheels.filename import plugin_path
 from archsplit.wheels.metadata import encode_metadata
 from archsplit.wheels.writer import WheelMember, write_wheel
 
@@ -58,10 +58,7 @@ def write_dist_info(
         OutputError: the folder can't be written.
     """
     metadata, files = read_metadata(request, effects, target=target)
-    name = WheelName(
-        project=distribution_name(metadata.name), version=metadata.version, platforms=("any",)
-    )
-    folder = out / name.dist_info
+    folder = out / wheel_name(metadata, ("any",)).dist_info
     for file, content in {METADATA_FILE: encode_metadata(metadata), **files}.items():
         path = folder / file
         with output_errors(path):

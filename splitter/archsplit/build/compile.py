@@ -45,7 +45,7 @@ from archsplit.system.parallel import ThreadPool
 from archsplit.system.process import run_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import PurePosixPath
 
     from archsplit.arch.target import Target
@@ -276,6 +276,7 @@ class ObjectPlanner:
 
     def _steps(self, part: PassOutput) -> Iterator[Step]:
         sources = self._source_files(part)
+        symbols = self.context.recipe.interface.symbols
         for number, step in enumerate(part.shards.steps):
             kind = f"{step.kind.value}{_for(step)}"
             command = self.context.command(step.argv, environment=part.environment)
@@ -288,13 +289,11 @@ class ObjectPlanner:
                 key=f"{part.name} {kind}",
                 inputs=self._inputs(step, sources),
                 runs_first=part.is_unreadable and step.argv == part.host_step.argv,
-                check=self._visibility_check(step, part.source) if is_host else None,
+                check=partial(check_visibility, step.writes[0], part.source, symbols)
+                if is_host
+                else None,
                 unit=part.name,
             )
-
-    def _visibility_check(self, step: NvccStep, source: PurePosixPath) -> Callable[[], None]:
-        symbols = self.context.recipe.interface.symbols
-        return partial(check_visibility, step.writes[0], source, symbols)
 
     def _source_files(self, part: PassOutput) -> tuple[Path, ...]:
         """Return the recipe's files that a source may include, itself among them."""

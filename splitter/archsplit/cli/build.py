@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         done = build(effects, arguments.out)
     # Printed after the display of the progress has ended: it would draw over the table.
     if arguments.json:
-        options.show(json.dumps(_document(done), indent=2))
+        options.show(options.json_text(_document(done)))
     else:
         _print(done, arguments.out)
     if arguments.variants and isinstance(done, Release):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -108,7 +107,7 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
         rows = [count._asdict() for count in counts]
         facts = {"schema": 1, "folder": str(settings.folder), "files": files, "bytes": size}
         facts |= {"wheels": wheels, "wheel_bytes": wheel_bytes}
-        options.show(json.dumps({**facts, "saved_cpu_seconds": saved, "counts": rows}, indent=2))
+        options.show(options.json_text({**facts, "saved_cpu_seconds": saved, "counts": rows}))
         return
     options.show(_hit_rate(counts, saved))
     options.show(f"{'step':<26}{'target':<14}{'where':<32}{'times':>8}{'CPU s':>10}")
@@ -171,7 +170,7 @@ def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore
     checked = verify_store(store)
     if arguments.json:
         facts = {"schema": 1, "folder": str(settings.folder), **checked._asdict()}
-        options.show(json.dumps(facts, indent=2))
+        options.show(options.json_text(facts))
     else:
         good = checked.files - len(checked.damaged)
         options.show(f"intact files in {settings.folder}: {good} of {checked.files}")

@@ -434,14 +434,14 @@ def _index_sizes(
 ) -> Mapping[str, int]:
     """Return the sizes that an index lists, by file; none if it lists none."""
     from archsplit.index.client import Index, index_address
-    from archsplit.index.retry import RetryPolicy, SystemClock
+    from archsplit.index.retry import Clock, RetryPolicy
 
     variables = ("UV_DEFAULT_INDEX", "UV_INDEX_URL") if environment.uses_uv else ("PIP_INDEX_URL",)
     named = (index, *map(os.environ.get, variables), "https://pypi.org/simple/")
     address = next(filter(None, named))
     # A table with unknown sizes is better than no table.
     with contextlib.suppress(ArchsplitError):
-        policy = RetryPolicy(seconds=0, clock=SystemClock(), note=lambda _: None)
+        policy = RetryPolicy(seconds=0, clock=Clock(), note=lambda _: None)
         pages = Index(index_address(address), policy).projects(projects).values()
         files = [one for page in pages for one in page.files.values()]
         return {one.name: one.size for one in files if one.size is not None}

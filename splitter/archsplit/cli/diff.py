@@ -115,7 +115,7 @@ def _run_bytes(arguments: argparse.Namespace) -> int:
     """Compare wheels byte by byte."""
     found = wheel_differences(*map(Path, arguments.files))
     if arguments.json:
-        options.show(json.dumps({"schema": DIFF_SCHEMA, "differences": found}, indent=2))
+        options.show(options.json_text({"schema": DIFF_SCHEMA, "differences": found}))
     else:
         for name, lines in found.items():
             for line in lines or ("the same bytes",):
@@ -161,7 +161,7 @@ def _run_history(arguments: argparse.Namespace, console: Console) -> int:
     inspect_verb.write_summary(arguments, lambda: history_markdown(releases))
     if arguments.json:
         lines = [json.loads(release.as_line()) for release in releases]
-        options.show(json.dumps({"schema": HISTORY_SCHEMA, "releases": lines}, indent=2))
+        options.show(options.json_text({"schema": HISTORY_SCHEMA, "releases": lines}))
     else:
         options.print_all([_table(releases)])
     last = releases[-1].name if releases else str(arguments.log)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 from contextlib import suppress
@@ -80,7 +79,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             )
         # After a change its own document was printed; two documents are not valid JSON.
         elif not any(chosen):
-            options.show(json.dumps({"schema": _SCHEMA, "wheels": wheels, "sound": True}, indent=2))
+            options.show(options.json_text({"schema": _SCHEMA, "wheels": wheels, "sound": True}))
     return 0
 
 
@@ -190,4 +189,4 @@ def _as_json(folder: IndexFolder, done: IndexUpdate) -> str:
         "put": list(dict.fromkeys(folder.written)),
         "delete": folder.deleted,
     }
-    return json.dumps(content, indent=2)
+    return options.json_text(content)

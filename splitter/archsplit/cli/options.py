@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import re
 import threading
@@ -291,6 +292,11 @@ def target_patterns(texts: Sequence[str]) -> tuple[str, ...]:
 def show(text: object, *, end: str = "\n") -> None:
     """Print to standard output, which has nothing but data."""
     print(text, end=end)  # noqa: T201 - the one place
+
+
+def json_text(content: object) -> str:
+    """Return the text that ``--json`` prints for a content."""
+    return json.dumps(content, indent=2)
 
 
 def say(console: Console, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -132,7 +131,7 @@ def _as_json(plan: BuildPlan) -> str:
         "steps": steps,
         "wheels": _distributions(plan),
     }
-    return json.dumps(content, indent=2)
+    return options.json_text(content)
 
 
 def _shown_path(path: Path, plan: BuildPlan) -> str:

@@ -6,7 +6,6 @@ uploads such a folder: plugins first, the core last.
 
 from __future__ import annotations
 
-import json
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -89,7 +88,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.index.preflight import preflight_check
     from archsplit.index.publish import Publisher, refuse
     from archsplit.index.release import read_release
-    from archsplit.index.retry import RetryPolicy, SystemClock
+    from archsplit.index.retry import Clock, RetryPolicy
     from archsplit.release.completeness import CheckOptions
     from archsplit.wheels.filename import distribution_name
 
@@ -112,7 +111,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             options.say(console, f"warning: {warning}")
         effects.progress.begin_stage("asking the index", 0, "Asked the index")
         seconds = _PLAN_PATIENCE if arguments.plan else _PATIENCE
-        retry = RetryPolicy(seconds=seconds, clock=SystemClock(), note=effects.progress.note)
+        retry = RetryPolicy(seconds=seconds, clock=Clock(), note=effects.progress.note)
         repository = find_repository(address, index, retry)
         limits = (FILE_BYTES, PROJECT_BYTES) if repository.is_public else (None, None)
         publisher = Publisher(
@@ -136,7 +135,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         )
     # Printed after the display of the progress has ended: it would draw over the text.
     if isinstance(done, PublishPlan):
-        text = json.dumps(plan_document(done), indent=2) if arguments.json else plan_text(done)
+        text = options.json_text(plan_document(done)) if arguments.json else plan_text(done)
         options.show(text)
         refuse(done)
         return 0

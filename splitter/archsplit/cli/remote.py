@@ -6,7 +6,6 @@ builds with ``--remote tls://HOST:PORT``.
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -87,7 +86,7 @@ def _as_json(address: str, rows: list[CheckRow]) -> str:
         {"name": row.name, "works": row.works, "seconds": round(row.seconds, 3), "text": row.text}
         for row in rows
     ]
-    return json.dumps({"schema": REMOTE_SCHEMA, "remote": address, "checks": table}, indent=2)
+    return options.json_text({"schema": REMOTE_SCHEMA, "remote": address, "checks": table})
 
 
 def run_worker(arguments: argparse.Namespace, console: Console) -> int:

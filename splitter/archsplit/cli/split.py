@@ -7,7 +7,6 @@ out of them, byte for byte.
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
@@ -203,7 +202,7 @@ def run_join(arguments: argparse.Namespace, console: Console) -> int:
     libraries = join_split(arguments.folder, arguments.out)
     if arguments.json:
         files = [{**asdict(one), "path": str(one.path)} for one in libraries]
-        text = json.dumps({"schema": JOIN_SCHEMA, "libraries": files}, indent=2)
+        text = options.json_text({"schema": JOIN_SCHEMA, "libraries": files})
     else:
         text = "\n".join(f"{one.sha256}  {one.path}" for one in libraries)
     options.show(text)

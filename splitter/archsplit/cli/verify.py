@@ -5,7 +5,6 @@ With ``--release``, the check of a release that is to be published.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -73,7 +72,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         describe = partial(check_descriptions_with_twine, effects=effects)
         verdict = check_release(arguments.folder, effects, check_options, describe=describe)
     if arguments.json:
-        options.show(json.dumps({"schema": RELEASE_CHECK_SCHEMA, **asdict(verdict)}, indent=2))
+        options.show(options.json_text({"schema": RELEASE_CHECK_SCHEMA, **asdict(verdict)}))
         return 0
     for note in verdict.notes:
         options.say(console, f"warning: {note}")
@@ -121,7 +120,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     except VerifyError as error:
         if arguments.json:
             content = {"schema": VERIFY_SCHEMA, "findings": [asdict(one) for one in error.findings]}
-            options.show(json.dumps(content, indent=2))
+            options.show(options.json_text(content))
         raise
 
 
@@ -135,7 +134,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
     with options.effects(console, quiet=True) as effects:
         effects.progress.begin_stage(f"checking {arguments.folder}", 0, "Checked the wheels")
         release = verify_release(arguments.folder, effects, scope)
-    text = json.dumps(_document(release), indent=2) if arguments.json else _text(release)
+    text = options.json_text(_document(release)) if arguments.json else _text(release)
     options.show(text)
     return 0
 

@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from pydantic import ValidationError
 
-from archsplit.errors import IndexRefusedError, IndexUnreachableError, ToolNotFoundError, UsageError
+from archsplit.errors import IndexRefusedError, IndexUnreachableError, UsageError
 from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds
 from archsplit.system.fs import hex_digest
+from archsplit.system.installers import check_extra
 from archsplit.system.schema import schema_faults
 
 if TYPE_CHECKING:
@@ -250,13 +251,8 @@ def check_status(response: requests.Response, url: str, retry: RetryPolicy) -> N
 
 
 def _session() -> requests.Session:
-    try:
-        import pypi_simple  # noqa: F401, PLC0415 - expensive, and needed by few verbs
-        import requests  # noqa: PLC0415 - the same
-    except ImportError as error:
-        raise ToolNotFoundError(
-            f"the package {error.name} is not installed", hint="pip install 'archsplit[publish]'"
-        ) from None
+    check_extra("publish", "pypi_simple")
+    import requests  # noqa: PLC0415 - expensive, and needed by few verbs
 
     class OneHost(requests.Session):
         """A session that follows redirects on the same host only: another host is another index."""

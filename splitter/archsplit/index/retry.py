@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from archsplit.errors import IndexUnreachableError, TryLaterError
 
@@ -29,35 +29,19 @@ _BUSY = {408, 425, 429}
 _SERVER_FAULT = 500
 
 
-class Clock(Protocol):
-    """A clock."""
-
-    def now(self) -> datetime:
-        """Return the current time, with its zone."""
-        ...
-
-    def monotonic(self) -> float:
-        """Return seconds since an arbitrary moment; never goes back."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Wait for some seconds."""
-        ...
-
-
-class SystemClock:
+class Clock:
     """Clock of the machine."""
 
     def now(self) -> datetime:
-        """See `Clock.now`."""
+        """Return the current time, with its zone."""
         return datetime.now(timezone.utc)
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
+        """Return seconds since an arbitrary moment; never goes back."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`."""
+        """Wait for some seconds."""
         time.sleep(seconds)
 
 

@@ -167,12 +167,8 @@ def _inventory(request: InspectRequest, paths: Mapping[str, str], name: str) -> 
 
 
 def _forms_and_sizes(paths: Iterable[str]) -> list[tuple[bool, int]]:
-    return [_form_and_size(path) for path in paths]
-
-
-def _form_and_size(path: str) -> tuple[bool, int]:
-    """Return True for a file that can hold device code, and its size."""
-    return _form(path) is not None, os.stat(path).st_size  # noqa: PTH116 (see above)
+    """Return of each file whether it can hold device code, and its size."""
+    return [(_form(path) is not None, os.stat(path).st_size) for path in paths]  # noqa: PTH116
 
 
 def _form(path: str) -> Form | None:

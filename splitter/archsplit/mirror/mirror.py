@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from archsplit.errors import ConflictError, InputError, TargetError
-from archsplit.index.retry import RetryPolicy, SystemClock
+from archsplit.index.retry import Clock, RetryPolicy
 from archsplit.index.static_folder import lock_folder
 from archsplit.index.static_update import IndexChange, update_index
 from archsplit.mirror.documents import is_own_lock, lock_devices, lock_texts
@@ -186,7 +186,7 @@ class _MirrorRun:
                 wheels[each.name] = earlier
         missing = [each for each in resolved if each.name not in wheels]
         self.effects.progress.begin_stage("mirroring", len(missing), "Mirrored {} wheels")
-        clock = SystemClock()
+        clock = Clock()
         with self._downloads(resolved) as downloader, ThreadPool(_AHEAD) as pool:
             pending: list[Future[Path]] = []
             try:
@@ -249,7 +249,7 @@ class _MirrorRun:
         with output_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         note = self.effects.progress.note
-        retry = RetryPolicy(seconds=_RETRY_SECONDS, clock=SystemClock(), note=note)
+        retry = RetryPolicy(seconds=_RETRY_SECONDS, clock=Clock(), note=note)
         yield Downloader(folder=folder, retry=retry)
         # Not after an error: what has come is resumed.
         if self.request.downloads is None:

@@ -132,11 +132,9 @@ def _for_nvcc(path: PurePosixPath, hint: str) -> PurePosixPath:
 
 def _python_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
     # pydantic leaves out a root that was refused; only the form of the pattern is checked then.
-    return (
-        _check_pattern(value, _root(info) / info.data["root"])
-        if "root" in info.data
-        else parse_file_pattern(value)
-    )
+    if "root" in info.data:
+        return _check_pattern(value, _root(info) / info.data["root"])
+    return parse_file_pattern(value)
 
 
 def parse_file_pattern(value: object) -> PurePosixPath:

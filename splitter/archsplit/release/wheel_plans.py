@@ -140,13 +140,8 @@ class WheelPlanner:
         purelib: bool = False,
         entry_points: str = "",
     ) -> WheelDraft:
-        name = WheelName(
-            project=distribution_name(metadata.name),
-            version=metadata.version,
-            platforms=platforms,
-        )
         return WheelDraft(
-            name=name,
+            name=wheel_name(metadata, platforms),
             metadata=metadata,
             members=members,
             licenses=wheel_members(
@@ -155,6 +150,12 @@ class WheelPlanner:
             purelib=purelib,
             entry_points=entry_points,
         )
+
+
+def wheel_name(metadata: CoreMetadata, platforms: tuple[str, ...]) -> WheelName:
+    """Return the name of a wheel for any Python."""
+    project = distribution_name(metadata.name)
+    return WheelName(project=project, version=metadata.version, platforms=platforms)
 
 
 def is_elf(path: Path) -> bool:

@@ -90,11 +90,9 @@ class ReapiChecks:
         return f"the tools are the same on the worker; files: {len(self._tools)}"
 
     def _execute_again(self) -> str:
-        return (
-            "a second build has hits"
-            if self._run_probe()
-            else "none: each build runs all steps, because the action cache accepts no results"
-        )
+        if self._run_probe():
+            return "a second build has hits"
+        return "none: each build runs all steps, because the action cache accepts no results"
 
     def _run_probe(self) -> bool:
         """Run the action; return True if the result was in the action cache."""

@@ -195,11 +195,9 @@ class Transaction:
         Raises:
             InputError: the journal can't be read.
         """
-        return (
-            decode_slim_journal(read_file(self.journal_file), self.journal_file)
-            if self.journal_file.exists()
-            else None
-        )
+        if not self.journal_file.exists():
+            return None
+        return decode_slim_journal(read_file(self.journal_file), self.journal_file)
 
     def make_folder(self) -> None:
         """Make the folder with its marker, without the new files of a killed run.

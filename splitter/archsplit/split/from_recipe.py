@@ -241,11 +241,9 @@ def plan_split(recipe: SplitRecipe, targets: tuple[Target, ...] | None = None) -
         targets=None if request.targets is None else tuple(map(str, request.targets)),
         install=request.install.value,
     )
-    return (
-        plan
-        if recipe.product is None
-        else _with_packs(plan, request, is_wheel=not recipe.splits_library)
-    )
+    if recipe.product is None:
+        return plan
+    return _with_packs(plan, request, is_wheel=not recipe.splits_library)
 
 
 def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> SplitPlan:

@@ -14,10 +14,11 @@ from archsplit.formats.elf import MACHINE_NAMES, Elf
 from archsplit.formats.reader import open_file
 from archsplit.release.manifest import SourceFile
 from archsplit.release.verify import tag_cache
+from archsplit.release.wheel_plans import wheel_name
 from archsplit.split.split import split_wheel
 from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import sha256, temporary_dir
-from archsplit.wheels.filename import WheelName, distribution_name
+from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.metadata import CoreMetadata
 from archsplit.wheels.writer import WheelDraft, wheel_members, write_wheel
 
@@ -95,11 +96,7 @@ def _library_draft(
         f"{project.package}/lib/{library.name}": library,
     }
     return WheelDraft(
-        name=WheelName(
-            project=distribution_name(project.metadata.name),
-            version=project.metadata.version,
-            platforms=_platform_tags(library, effects, folder),
-        ),
+        name=wheel_name(project.metadata, _platform_tags(library, effects, folder)),
         metadata=project.metadata,
         generator="archsplit",
         members=wheel_members(members),
