@@ -191,10 +191,10 @@ def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
     named = [path for word in step.command.argv[1:] for path in _paths(word, private)]
     # An output that no step reads isn't in `writes`; a killed run may have left it.
     written = {*step.writes, *map(Path, option_values(step.command.argv, _OUTPUTS))}
-    read = [path for path in (*step.reads, *named) if path not in written]
-    read = [path for path in read if path.is_relative_to(private)]
-    read += [embedded for path in read if path.suffix == ".cpp" for embedded in _fatbins(path)]
-    return tuple(path for path in dict.fromkeys(read) if path.is_file())
+    read = dict.fromkeys(path for path in (*step.reads, *named) if path not in written)
+    inside = [path for path in read if path.is_relative_to(private)]
+    inside += [embedded for path in inside if path.suffix == ".cpp" for embedded in _fatbins(path)]
+    return tuple(path for path in dict.fromkeys(inside) if path.is_file())
 
 
 def _link_inputs(step: Step, private: Path) -> tuple[Path, ...]:
