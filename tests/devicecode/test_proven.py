@@ -11,14 +11,14 @@ import pytest
 
 from archsplit.arch.target import Capability, Target
 from archsplit.devicecode import unregistered
-from archsplit.devicecode.apply import plan_file
-from archsplit.devicecode.file_plan import FileEdit
+from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
 from archsplit.devicecode.select import Selection
 from archsplit.devicecode.unregistered import (
     PROVEN_LIBRARIES,
     ProvenLibrary,
     proven_digests,
 )
+from archsplit.formats.reader import open_file
 from archsplit.system.fs import sha256
 from handmade_samples import container, image
 
@@ -71,7 +71,7 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_file_is_hashed_only_if_a_proven_one_has_its_name(known: Path) -> None:
     for_h100 = FileEdit(selection=Selection(devices=frozenset({H100})))
-    plan = plan_file(known, for_h100)
+    plan = plan_rewrite(open_file(known), for_h100)
     assert (plan.zeroes_unregistered, plan.digest) == (True, sha256(known))
     # Another file of the same name, and the same code under another name.
     for old, new in ((b"\0" * 64, b"\0" * 63 + b"!"), (b"libcublasLt", b"libcublasXX")):
@@ -79,7 +79,7 @@ def test_a_file_is_hashed_only_if_a_proven_one_has_its_name(known: Path) -> None
         content = known.read_bytes()
         assert old in content
         other.write_bytes(content.replace(old, new, 1))
-        plan = plan_file(other, for_h100)
+        plan = plan_rewrite(open_file(other), for_h100)
         assert plan.unregistered
         assert not plan.zeroes_unregistered
         assert plan.digest == (None if b"XX" in new else sha256(other))

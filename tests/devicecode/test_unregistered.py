@@ -11,7 +11,7 @@ import pytest
 
 from archsplit.arch.target import Target
 from archsplit.devicecode import unregistered
-from archsplit.devicecode.apply import check_plan, plan_file, write_plan
+from archsplit.devicecode.apply import check_plan, write_plan
 from archsplit.devicecode.file_plan import EditMode, FileEdit, plan_rewrite
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.scan import read_contents
@@ -222,7 +222,8 @@ def test_zeros_become_holes_on_sparse_file_systems(maker: Maker, tmp_path: Path)
         pytest.skip("the file system has no holes")
     big = container(image("sm_80", 1 << 20), image("sm_90", 0x1000))
     path = maker.library((big,))
-    plan = plan_file(path, FileEdit(selection=for_devices("9.0"), mode=EditMode.IN_PLACE))
+    edit = FileEdit(selection=for_devices("9.0"), mode=EditMode.IN_PLACE)
+    plan = plan_rewrite(open_file(path), edit)
     target = tmp_path / "new.so"
     write_plan(path, plan, target)
     assert target.read_bytes() == content_of(plan, path.read_bytes())

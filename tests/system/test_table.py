@@ -15,14 +15,12 @@ NAME = "a_name_of_thirty_letters_at_all"
 
 def lines(width: int) -> list[str]:
     table = FittingTable(
-        (
-            name_column("name"),
-            BAR,
-            Column(heading="size"),
-            Column(heading="count", rank=2),
-            word_column("kind", rank=3),
-            word_column(""),
-        )
+        name_column("name"),
+        BAR,
+        Column(heading="size"),
+        Column(heading="count", rank=2),
+        word_column("kind", rank=3),
+        word_column(""),
     )
     table.add_row(NAME, Bar(10, 0, 5), "131.7 MB", "65", "lz4", "")
     console = Console(file=io.StringIO(), width=width, color_system=None)
@@ -61,7 +59,7 @@ def test_bars_shrink_before_names_break() -> None:
 
 
 def test_brackets_and_colons_are_a_part_of_a_name() -> None:
-    table = FittingTable((name_column("name"),))
+    table = FittingTable(name_column("name"))
     table.add_row("lib[bold]:smile:.so")
     console = Console(file=io.StringIO(), width=60)
     console.print(table)

@@ -207,7 +207,7 @@ def _table(releases: Sequence[ReleaseSize]) -> RenderableType:
     from archsplit.system.terminal import Column, FittingTable, name_column, word_column
 
     numbers = (Column(heading=head) for head in ("size", "device code", "growth"))
-    table = FittingTable((name_column("release"), *numbers, word_column("largest targets", rank=2)))
+    table = FittingTable(name_column("release"), *numbers, word_column("largest targets", rank=2))
     before = 0
     for release in releases:
         # The first release has nothing to compare with.

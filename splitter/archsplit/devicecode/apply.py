@@ -21,14 +21,13 @@ from archsplit.arch.compat import GPU_BY_CAPABILITY, best_target, can_run_on
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.decompression import image_content
 from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes
-from archsplit.devicecode.file_plan import container_holders, is_stub, plan_rewrite
+from archsplit.devicecode.file_plan import container_holders, is_stub
 from archsplit.devicecode.linker_view import linker_findings, planned_words
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage, code_targets, container_codes, missing_text
 from archsplit.errors import InputError, TargetError, VerifyError
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, read_wrappers
 from archsplit.formats.mapped import release_pages
-from archsplit.formats.reader import open_file
 from archsplit.system.fs import input_errors, output_errors
 from archsplit.system.parallel import are_equal
 from archsplit.system.units import BLOCK, count_text
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Capability, Target
     from archsplit.devicecode.edits import EditPiece, FilteredContainer
-    from archsplit.devicecode.file_plan import ContainerHolder, FileEdit, FilePlan
+    from archsplit.devicecode.file_plan import ContainerHolder, FilePlan
     from archsplit.devicecode.select import ContainerCode, Selection
     from archsplit.devicecode.unregistered import UnregisteredImage
     from archsplit.formats.elf import Elf, Section
@@ -187,16 +186,6 @@ def _put_word(block: bytearray, at: int, word: bytes) -> None:
     first, last = max(0, -at), min(len(word), len(block) - at)
     if first < last:
         block[at + first : at + last] = word[first:last]
-
-
-def plan_file(path: Path, edit: FileEdit) -> FilePlan:
-    """Plan a file without some of its images.
-
-    Raises:
-        InputError: it can't be read.
-        BinaryFormatError: it is damaged, or was stripped of its section headers.
-    """
-    return plan_rewrite(open_file(path), edit)
 
 
 def write_plan(source: Path, plan: FilePlan, target: Path) -> None:

@@ -120,13 +120,11 @@ def _unknown_gpus(advice: Advice) -> Iterator[str]:
 def _lists(advice: Advice) -> FittingTable:
     """Return the lists of targets that no smaller one equals."""
     table = FittingTable(
-        (
-            name_column("targets"),
-            Column(heading="size"),
-            Column(heading="machine code"),
-            Column(heading="and PTX"),
-            word_column(""),
-        )
+        name_column("targets"),
+        Column(heading="size"),
+        Column(heading="machine code"),
+        Column(heading="and PTX"),
+        word_column(""),
     )
     rows = [(proposal, _note(advice, proposal)) for proposal in advice.proposals.front]
     for proposal, note in (*rows, (advice.proposals.everything, "everything")):
@@ -150,13 +148,11 @@ def _note(advice: Advice, proposal: Proposal) -> str:
 def _gpu_effects(advice: Advice) -> FittingTable:
     """Return the code that each GPU of the users runs."""
     table = FittingTable(
-        (
-            name_column("GPU"),
-            Column(heading="users"),
-            word_column("with everything"),
-            word_column("with the proposal" if advice.best else ""),
-            Column(heading="its own plugin", rank=1),
-        )
+        name_column("GPU"),
+        Column(heading="users"),
+        word_column("with everything"),
+        word_column("with the proposal" if advice.best else ""),
+        Column(heading="its own plugin", rank=1),
     )
     for effect in advice.effects:
         before = effect.before.words

@@ -114,7 +114,7 @@ def next_commands(inventory: Inventory, usages: Iterable[DeviceUsage]) -> Iterat
 
 def _three_sizes(inventory: Inventory, usage: DeviceUsage) -> FittingTable:
     """Return bars on one scale: today's bytes, slimmed, and core with pack."""
-    table = FittingTable((name_column(""), BAR, Column(heading=""), word_column("", rank=2)))
+    table = FittingTable(name_column(""), BAR, Column(heading=""), word_column("", rank=2))
     what = "download" if inventory.is_wheel else "today"
     newer = f"{size_text(usage.newer_ptx)} of it is PTX for newer GPUs" if usage.newer_ptx else ""
     rows = [(what, inventory.size, ""), ("slim", usage.slimmed, newer)]
@@ -202,17 +202,15 @@ def _targets(inventory: Inventory) -> FittingTable:
     lines = (*parts, remaining_part(inventory.size, parts))
     longest = max(part.weight for part in lines)
     table = FittingTable(
-        (
-            name_column("target"),
-            BAR,
-            Column(heading="download" if inventory.is_wheel else "in files"),
-            Column(heading="share"),
-            # Outside of wheels both columns would be equal.
-            Column(heading="in files" if inventory.is_wheel else "", rank=2),
-            Column(heading="images", rank=3),
-            word_column("packed", rank=4),
-            word_column(""),
-        )
+        name_column("target"),
+        BAR,
+        Column(heading="download" if inventory.is_wheel else "in files"),
+        Column(heading="share"),
+        # Outside of wheels both columns would be equal.
+        Column(heading="in files" if inventory.is_wheel else "", rank=2),
+        Column(heading="images", rank=3),
+        word_column("packed", rank=4),
+        word_column(""),
     )
     for part in lines:
         table.add_row(
@@ -248,13 +246,11 @@ def _ansi_color(part: BreakdownPart) -> str:
 def _files(inventory: Inventory) -> FittingTable:
     """Return a table with a bar for each file: its part that is device code."""
     table = FittingTable(
-        (
-            name_column("file"),
-            BAR,
-            Column(heading="size"),
-            Column(heading="device code"),
-            Column(heading="containers", rank=2),
-        )
+        name_column("file"),
+        BAR,
+        Column(heading="size"),
+        Column(heading="device code"),
+        Column(heading="containers", rank=2),
     )
     holders = [file for file in inventory.files if file.units]
     longest = max(file.weight for file in holders)
@@ -274,15 +270,13 @@ def _files(inventory: Inventory) -> FittingTable:
 def _devices(usages: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
     """Yield a table with a bar for each GPU: the part of device code that it can use."""
     table = FittingTable(
-        (
-            name_column("GPU"),
-            BAR,
-            Column(heading="uses"),
-            Column(heading="share"),
-            Column(heading="for others"),
-            word_column("containers", rank=2),
-            word_column("takes", rank=3),
-        )
+        name_column("GPU"),
+        BAR,
+        Column(heading="uses"),
+        Column(heading="share"),
+        Column(heading="for others"),
+        word_column("containers", rank=2),
+        word_column("takes", rank=3),
     )
     served = [usage for usage in usages if usage.used]
     for usage in served:
@@ -328,11 +322,9 @@ def _kernels(kernels: tuple[KernelRow, ...]) -> Iterator[RenderableType]:
         targets.setdefault(row.target, []).append(row)
     for target, rows in targets.items():
         table = FittingTable(
-            (
-                name_column(f"{target}: {count_text(len(rows), 'kernel')}"),
-                Column(heading="machine code"),
-                Column(heading="copies", rank=1),
-            )
+            name_column(f"{target}: {count_text(len(rows), 'kernel')}"),
+            Column(heading="machine code"),
+            Column(heading="copies", rank=1),
         )
         # A library can have tens of thousands of kernels; the largest explain its size.
         for row in sorted(rows, key=lambda row: (-row.code_bytes, row.name))[:_MAX_SHOWN]:
@@ -355,13 +347,11 @@ def _one_line(name: str) -> Text:
 
 def _changes(changes: tuple[SizeChange, ...], what: str, *, summed: bool = False) -> FittingTable:
     table = FittingTable(
-        (
-            word_column("target"),
-            Column(heading=f"{what}, old"),
-            Column(heading="new"),
-            Column(heading="growth"),
-            name_column("kernel" if any(change.name for change in changes) else ""),
-        )
+        word_column("target"),
+        Column(heading=f"{what}, old"),
+        Column(heading="new"),
+        Column(heading="growth"),
+        name_column("kernel" if any(change.name for change in changes) else ""),
     )
     for change in changes:
         sizes = size_text(change.old), size_text(change.new), change_text(change.growth)

@@ -50,14 +50,12 @@ def _sizes(report: MirrorReport) -> FittingTable:
     devices = report.devices if is_split else report.devices[:1]
     titles = [f"MB for {one}" for one in devices] if len(devices) > 1 else ["MB after"]
     table = FittingTable(
-        (
-            name_column("package"),
-            word_column("version", rank=1),
-            word_column("edit"),
-            Column(heading="MB before"),
-            *(Column(heading=title) for title in titles),
-            Column(heading="saved"),
-        )
+        name_column("package"),
+        word_column("version", rank=1),
+        word_column("edit"),
+        Column(heading="MB before"),
+        *(Column(heading=title) for title in titles),
+        Column(heading="saved"),
     )
     for wheel in sorted(report.wheels, key=lambda each: -each.original.size):
         # No user gets less than the report says.

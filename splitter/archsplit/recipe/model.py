@@ -20,14 +20,13 @@ from packaging.licenses import canonicalize_license_expression
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, with_config
+from pydantic import AfterValidator, Field, StrictBool, ValidationInfo
 
 from archsplit.errors import InputError, WheelError
 from archsplit.nvcc.dryrun import unusable_character
 from archsplit.recipe.policy import Policy
 from archsplit.recipe.values import (
     RELOCATABLE_FLAGS,
-    TABLE_CONFIG,
     CppStandard,
     CudaLibraryName,
     CudaMajor,
@@ -43,6 +42,7 @@ from archsplit.recipe.values import (
     PackageName,
     ProvidedLibrary,
     Ptx,
+    RecipeTable,
     Sass,
     SymbolName,
     TextValidator,
@@ -294,9 +294,8 @@ Address = Annotated[str, Matching(r"https?://[!-~]+", "an address, such as https
 Email = Annotated[str, Matching(r"[^@\s,<>\"]+@[^@\s,<>\"]+", "an e-mail address")]
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Author:
+class Author(RecipeTable):
     """A person or a group.
 
     Attributes:
@@ -312,9 +311,8 @@ class Author:
             raise InvalidValue("has neither a name nor an e-mail address")
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
+class Project(RecipeTable):
     """Metadata of the core's distribution on the index.
 
     Attributes:
@@ -359,9 +357,8 @@ class Project:
 _PYTHON_ROOT = PurePosixPath("python")
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceGroup:
+class SourceGroup(RecipeTable):
     """Options for some of the sources, beside those for all.
 
     Attributes:
@@ -386,9 +383,8 @@ class SourceGroup:
             )
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(RecipeTable):
     """Sources.
 
     Attributes:
@@ -419,9 +415,8 @@ class Source:
         return tuple(dict.fromkeys((*self.include, *own)))
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compile:
+class Compile(RecipeTable):
     """Options of the compilation.
 
     Attributes:
@@ -451,9 +446,8 @@ class Compile:
         return tuple(flag for flag in self.nvcc_flags if flag not in RELOCATABLE_FLAGS)
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Link(RecipeTable):
     """Options of the link.
 
     Attributes:
@@ -473,9 +467,8 @@ class Link:
     provided: Unique[ProvidedLibrary] = ()
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Targets:
+class Targets(RecipeTable):
     """Targets, each of which becomes a plugin of its own.
 
     Attributes:
@@ -504,9 +497,8 @@ class Targets:
         return tuple(sorted((*self.sass, *self.ptx)))
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cuda:
+class Cuda(RecipeTable):
     """Major versions of CUDA, each a release of its own.
 
     Attributes:
@@ -517,9 +509,8 @@ class Cuda:
     majors: Unique[CudaMajor] = ()
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interface:
+class Interface(RecipeTable):
     """Functions that the library offers to the core; their hash ties plugins to cores.
 
     Attributes:
@@ -532,9 +523,8 @@ class Interface:
     symbols: OneOrMore[SymbolName]
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Python:
+class Python(RecipeTable):
     """Python side of the core.
 
     Attributes:
@@ -551,9 +541,8 @@ class Python:
     )
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Install:
+class Install(RecipeTable):
     """Wheels for users to install.
 
     Attributes:

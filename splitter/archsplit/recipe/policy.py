@@ -15,15 +15,15 @@ from string import Formatter
 from typing import Annotated
 
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, TypeAdapter, with_config
+from pydantic import AfterValidator, TypeAdapter
 
 from archsplit.arch.target import CodeKind, Target
 from archsplit.errors import UsageError
 from archsplit.recipe.values import (
-    TABLE_CONFIG,
     InvalidValue,
     Matching,
     Ptx,
+    RecipeTable,
     Sass,
     TextValidator,
     Unique,
@@ -69,9 +69,8 @@ VersionTemplate = Annotated[str, AfterValidator(_template)]
 SizeText = Annotated[int, TextValidator(_size)]
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(RecipeTable):
     """A build with fewer targets than a release: ``archsplit build --policy <name>``.
 
     Attributes:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, StrictBool, with_config
+from pydantic import AfterValidator, StrictBool
 
 from archsplit.recipe.model import Project, ProjectName, Python, Targets, parse_file_pattern
-from archsplit.recipe.values import TABLE_CONFIG, DroppedExtra, InvalidValue, TextValidator, Unique
+from archsplit.recipe.values import DroppedExtra, InvalidValue, RecipeTable, TextValidator, Unique
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,9 +60,8 @@ ProductPattern = Annotated[str, TextValidator(_product)]
 BuildCommand = Annotated[str, AfterValidator(_command)]
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrebuiltSource:
+class PrebuiltSource(RecipeTable):
     """Prebuilt wheel or library to split, or the command that makes it.
 
     Attributes:
@@ -99,9 +98,8 @@ class PrebuiltSource:
         return tuple(shlex.split(self.build))
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitTable:
+class SplitTable(RecipeTable):
     """Options of the split.
 
     Attributes:
@@ -124,9 +122,8 @@ class SplitTable:
     dropped: Unique[DroppedExtra] = ()
 
 
-@with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitInstallTable:
+class SplitInstallTable(RecipeTable):
     """Wheels for users to install.
 
     Attributes:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, PlainValidator
 from pydantic_core import core_schema
@@ -33,8 +33,16 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-TABLE_CONFIG = ConfigDict(extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
-"""Configuration of pydantic for a table of a recipe."""
+
+class RecipeTable:
+    """A table of a recipe, with its configuration for pydantic."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = {
+        "extra": "forbid",
+        "alias_generator": lambda name: name.replace("_", "-"),
+    }
+
 
 TextValidator = partial(PlainValidator, json_schema_input_type=str)
 """Validator of text that becomes another type."""

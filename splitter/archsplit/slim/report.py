@@ -299,12 +299,10 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
 
 def _slimmed_files(report: SlimReport) -> FittingTable:
     table = FittingTable(
-        (
-            name_column("file"),
-            Column(heading="before"),
-            Column(heading="after"),
-            word_column("removed", rank=1),
-        )
+        name_column("file"),
+        Column(heading="before"),
+        Column(heading="after"),
+        word_column("removed", rank=1),
     )
     # The largest changes first; one screen.
     files = sorted(_group_cubins(report.files), key=lambda one: one.size_after - one.size_before)
@@ -351,12 +349,10 @@ def _coverage_table(
 ) -> FittingTable:
     """Return the containers that serve each GPU, by their code; the GPUs asked for are first."""
     table = FittingTable(
-        (
-            name_column("GPU"),
-            word_column("containers, before", rank=2),
-            word_column("after"),
-            word_column(""),
-        )
+        name_column("GPU"),
+        word_column("containers, before", rank=2),
+        word_column("after"),
+        word_column(""),
     )
     changed = {effect.capability: effect for effect in effects}
     requested = sorted(requested)

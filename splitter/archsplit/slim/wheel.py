@@ -17,7 +17,6 @@ from archsplit.devicecode.apply import (
     check_code_stays,
     check_coverage_stays,
     check_plan,
-    plan_file,
     write_plan,
 )
 from archsplit.devicecode.code_files import (
@@ -174,7 +173,7 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
 
 
 def plan_member(name: str, path: Path, edit: FileEdit, *, source: str = "") -> FilePlan:
-    """Plan a file by the rule for its name; raise the same errors as `plan_file`.
+    """Plan a file by the rule for its name; raise the same errors as `plan_rewrite`.
 
     Bitcode that a GPU of the choice needs must not be given.
     """
@@ -366,7 +365,7 @@ def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
         OutputError: the output can't be written, or would be the input.
     """
     source = request.source
-    plan = plan_file(source, request.file_edit)
+    plan = plan_rewrite(open_file(source), request.file_edit)
     _check_form(source, plan)
     check_code_stays(request.selection, plan.containers, subject=str(source))
     check_coverage_stays(request.selection, plan.containers, subject=str(source))

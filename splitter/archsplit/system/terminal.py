@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from rich import table as rich_table
@@ -252,12 +252,12 @@ BAR = Column(is_bar=True, rank=1)
 _Row = tuple["str | Text | Bar", ...]
 
 
-@dataclass(frozen=True, slots=True)
 class FittingTable:
-    """A table that fits the terminal's width; ``columns`` and ``rows`` have the same length."""
+    """A table that fits the terminal's width; each row has a cell for each column."""
 
-    columns: tuple[Column, ...]
-    rows: list[_Row] = field(default_factory=list)
+    def __init__(self, *columns: Column) -> None:
+        self.columns = columns
+        self.rows: list[_Row] = []
 
     def add_row(self, *cells: str | Text | Bar) -> None:
         """Add a row, with a cell for each column."""
