@@ -35,11 +35,7 @@ from archsplit.nvcc.depfile import depfile_command, parse_depfile
 from archsplit.nvcc.dryrun import StepKind, module_id_files, parse_dryrun, unusable_character
 from archsplit.nvcc.per_target import per_target_steps, source_module_id
 from archsplit.nvcc.recipe_commands import dryrun_command
-from archsplit.recipe.inputs import (
-    find_included_files,
-    find_unlisted_inputs,
-    relative_name,
-)
+from archsplit.recipe.inputs import find_included_files, find_unlisted_inputs, relative_name
 from archsplit.scheduler.runner import NO_SPACE_HINT, has_no_space
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.process import run_checked

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.build.compile import ObjectPlanner
-from archsplit.build.context import (
-    BuildContext,
-    identify,
-    open_digests,
-    probe_nvcc,
-)
+from archsplit.build.context import BuildContext, identify, open_digests, probe_nvcc
 from archsplit.build.link import DeviceLinkPlanner, LibraryPlanner, check_link_libraries
 from archsplit.errors import TargetError, UsageError
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries

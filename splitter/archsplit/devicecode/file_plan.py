@@ -37,11 +37,7 @@ from archsplit.devicecode.recompress import frame_image
 from archsplit.devicecode.scan import PE_PLACES, search_unregistered
 from archsplit.devicecode.select import code_targets
 from archsplit.devicecode.units import known_wrappers, linked_containers
-from archsplit.devicecode.unregistered import (
-    proven_digests,
-    unused_unregistered,
-    zero_unregistered,
-)
+from archsplit.devicecode.unregistered import proven_digests, unused_unregistered, zero_unregistered
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf, FileType, SectionType

@@ -24,11 +24,7 @@ from archsplit.errors import ConflictError, IndexRefusedError, UsageError, Verif
 from archsplit.index.client import Index
 from archsplit.index.plan import Action, plan_publish
 from archsplit.index.release import CORE, META, PLUGIN, SOURCE
-from archsplit.index.requirements import (
-    dropped_targets,
-    install_requirement,
-    missing_dependencies,
-)
+from archsplit.index.requirements import dropped_targets, install_requirement, missing_dependencies
 from archsplit.index.state import ReadBack, read_index_state
 from archsplit.index.upload import Uploader
 from archsplit.system.units import count_text, short_size

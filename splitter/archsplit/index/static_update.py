@@ -29,13 +29,7 @@ from archsplit.index.static_model import (
 )
 from archsplit.release.report import find_report
 from archsplit.release.wheel_set import wheels_in
-from archsplit.system.fs import (
-    atomic_replace,
-    hash_blocks,
-    hex_digest,
-    read_blocks,
-    write_file,
-)
+from archsplit.system.fs import atomic_replace, hash_blocks, hex_digest, read_blocks, write_file
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
 

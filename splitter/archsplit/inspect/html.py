@@ -35,12 +35,7 @@ from archsplit.inspect.breakdown import (
     summarize,
 )
 from archsplit.inspect.sizes import answer_text, gpu_name
-from archsplit.inspect.text import (
-    coverage_text,
-    other_files_text,
-    product_text,
-    unserved_text,
-)
+from archsplit.inspect.text import coverage_text, other_files_text, product_text, unserved_text
 from archsplit.system.units import change_text, count_text, size_text
 
 if TYPE_CHECKING:

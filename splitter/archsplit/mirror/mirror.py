@@ -22,12 +22,7 @@ from archsplit.index.static_folder import lock_folder
 from archsplit.index.static_update import IndexChange, update_index
 from archsplit.mirror.documents import is_own_lock, lock_devices, lock_texts
 from archsplit.mirror.download import Downloader
-from archsplit.mirror.edit import (
-    NO_CODE_FOR_GPU,
-    EditedWheel,
-    describe_original,
-    edit_wheel,
-)
+from archsplit.mirror.edit import NO_CODE_FOR_GPU, EditedWheel, describe_original, edit_wheel
 from archsplit.mirror.model import (
     KEEP,
     STATE_FILE,

@@ -25,12 +25,7 @@ from archsplit.recipe.document import (
 from archsplit.recipe.inputs import find_input_files, find_undeclared
 from archsplit.recipe.model import RECIPE_TABLES, Python, Recipe, Source
 from archsplit.recipe.policy import POLICY_TABLE
-from archsplit.recipe.prebuilt import (
-    PREBUILT_TABLES,
-    PrebuiltSource,
-    SplitRecipe,
-    is_prebuilt,
-)
+from archsplit.recipe.prebuilt import PREBUILT_TABLES, PrebuiltSource, SplitRecipe, is_prebuilt
 from archsplit.recipe.single_build import (
     find_cuda_faults,
     find_policy_faults,

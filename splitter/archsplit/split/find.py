@@ -19,12 +19,7 @@ from archsplit.devicecode.code_files import bitcode_target
 from archsplit.devicecode.container_search import MagicSearch
 from archsplit.devicecode.file_forms import HEAD_SIZE, Form, detect_form
 from archsplit.devicecode.registered import registered_containers, unmovable_reason
-from archsplit.errors import (
-    BinaryFormatError,
-    InputError,
-    NothingToDoError,
-    WheelError,
-)
+from archsplit.errors import BinaryFormatError, InputError, NothingToDoError, WheelError
 from archsplit.formats.device_pack import PACK_FILE
 from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
 from archsplit.formats.elf_dynamic import Dynamic

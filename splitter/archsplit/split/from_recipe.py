@@ -29,10 +29,7 @@ from archsplit.split.product import OUTPUT_VARIABLE, find_product
 from archsplit.split.sources import LibraryProject, split_library
 from archsplit.split.split import split_wheel
 from archsplit.split.take_apart import unmoved_images
-from archsplit.system.fs import (
-    copy_into,
-    temporary_dir,
-)
+from archsplit.system.fs import copy_into, temporary_dir
 from archsplit.system.scratch import ScratchFiles
 from archsplit.system.units import count_text, short_size
 from archsplit.wheels.reader import open_wheel

@@ -60,12 +60,7 @@ from archsplit.split.stub import rename_stub
 from archsplit.system.fs import sha256
 from archsplit.system.scratch import free_ranges
 from archsplit.wheels.filename import ALL_EXTRA, distribution_name
-from archsplit.wheels.metadata import (
-    CoreMetadata,
-    edit_metadata,
-    edit_wheel_info,
-    read_extras,
-)
+from archsplit.wheels.metadata import CoreMetadata, edit_metadata, edit_wheel_info, read_extras
 from archsplit.wheels.rewrite import WheelRewrite, new_dist_info
 from archsplit.wheels.writer import WheelDraft, WheelMember, wheel_members
 from archsplit.wheels.zip_writer import Dense, pack, pack_blocks
