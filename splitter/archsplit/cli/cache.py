@@ -70,10 +70,9 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _explain(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+def _explain(arguments: argparse.Namespace, settings: Settings, _: LocalStore) -> None:
     from archsplit.cache.stats import MissLog
 
-    del store
     lines = MissLog(settings.folder).read_reasons(str(arguments.file.absolute()))
     if not lines:
         raise InputError(
@@ -95,10 +94,9 @@ def _step_targets(text: str | None) -> Iterator[str]:
         yield f"compute_{number}"
 
 
-def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+def _stats(arguments: argparse.Namespace, settings: Settings, _: LocalStore) -> None:
     from archsplit.cache.local import downloads_size, store_size
 
-    del store
     counts = read_counts(settings.folder)
     files, size = store_size(settings.folder)
     wheels, wheel_bytes = downloads_size(settings.folder)
@@ -134,10 +132,9 @@ def _hit_rate(counts: Iterable[LookupCount], saved: float) -> str:
     return f"hit rate: {', '.join(rates) or 'no lookups yet'}; {saved:.0f} CPU seconds saved"
 
 
-def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+def _trim(_: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
     from archsplit.cache.local import EvictionResult, evict, trim_downloads
 
-    del arguments
     wheels = trim_downloads(settings.folder, maximum=settings.max_size)
     done = evict(settings.folder, maximum=settings.max_size, warn=store.warn)
     # Another process trims: an error, because a script may need the space now.
@@ -151,10 +148,9 @@ def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) 
         options.show(f"downloaded wheels removed: {wheels.removed} ({freed}), left: {wheels.files}")
 
 
-def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+def _clear(_: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
     from archsplit.cache.local import clear_store, trim_downloads
 
-    del arguments
     done = clear_store(settings.folder)
     options.show(f"files removed: {done.removed} ({short_size(done.freed)})")
     if done.files:
@@ -181,12 +177,11 @@ def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore
         )
 
 
-def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+def _export(arguments: argparse.Namespace, _: Settings, store: LocalStore) -> None:
     import tarfile
 
     from archsplit.cache.local import export_store
 
-    del settings
     if arguments.file.is_file() and not tarfile.is_tarfile(arguments.file):
         raise OutputError(f"{arguments.file} isn't an export", hint="remove it, or name another")
     # An interrupted export leaves no half file, which an import would refuse. After a killed one,

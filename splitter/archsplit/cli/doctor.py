@@ -36,7 +36,7 @@ package NAME?  the core's import package, its folder, or its distribution
     parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace, console: Console) -> int:
+def run(arguments: argparse.Namespace, _: Console) -> int:
     """Run the doctor of the core or of an environment; return the exit code."""
     if (arguments.package is None) == (arguments.site_packages is None):
         raise UsageError(
@@ -48,7 +48,6 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.release.installed_core import run_doctor
     from archsplit.system.process import SubprocessRunner
 
-    del console
     words = [word for word in ("full", "json") if getattr(arguments, word)]
     # A process of its own: an import of the core would load its libraries into this one.
     done = run_doctor(arguments.package, words, runner=SubprocessRunner(), environment=os.environ)

@@ -37,11 +37,10 @@ def add_to(verbs: options.Verbs) -> None:
     parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace, console: Console) -> int:
+def run(arguments: argparse.Namespace, _: Console) -> int:
     """Install a core and its plugins."""
     from archsplit.cli.core_install import Environment, active_python, install_core
 
-    del console
     # A wrong option is refused before an installer changes anything.
     gpus = tuple(str(one) for one in options.capabilities(arguments.gpu))
     # The core's doctor would refuse it, too, but after the core's download.

@@ -306,7 +306,6 @@ def _kinds(kind: type[ArchsplitError]) -> Iterator[type[ArchsplitError]]:
         yield from _kinds(each)
 
 
-def _terminated(signum: int, frame: object) -> NoReturn:
+def _terminated(*_: object) -> NoReturn:
     # As for Ctrl-C: the stack unwinds, and every context manager removes what it made.
-    del signum, frame
     raise KeyboardInterrupt

@@ -61,8 +61,7 @@ def add_to(verbs: Verbs) -> None:
     parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace, console: Console) -> int:
-    del console
+def _run(arguments: argparse.Namespace, _: Console) -> int:
     from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
 
     command = CommandLine(arguments.nvcc_args)
@@ -377,8 +376,7 @@ def _remove_outputs_on_signal(runner: SubprocessRunner, work: Callable[[], int])
 
     caught: list[int] = []
 
-    def stop(number: int, frame: object) -> NoReturn:
-        del frame
+    def stop(number: int, _: object) -> NoReturn:
         # A second Ctrl-C must not interrupt the removal of incomplete outputs.
         for other in STOP_SIGNALS:
             signal.signal(other, signal.SIG_IGN)

@@ -218,11 +218,10 @@ folders DIR+  a folder that build or split wrote to; several for the parts of on
     parser.set_defaults(run=run_gather)
 
 
-def run_gather(arguments: argparse.Namespace, console: Console) -> int:
+def run_gather(arguments: argparse.Namespace, _: Console) -> int:
     """Gather, and print the wheels."""
     from archsplit.release.merge import gather
 
-    del console
     # All folders are checked before the first file is copied.
     for folder in arguments.folders:
         check_folder(folder)

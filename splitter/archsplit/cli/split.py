@@ -191,13 +191,12 @@ def add_join(verbs: options.Verbs) -> None:
     parser.set_defaults(run=run_join)
 
 
-def run_join(arguments: argparse.Namespace, console: Console) -> int:
+def run_join(arguments: argparse.Namespace, _: Console) -> int:
     """Join, and print the written files."""
     from dataclasses import asdict
 
     from archsplit.split.restore import join_split
 
-    del console
     check_folder(arguments.folder)
     libraries = join_split(arguments.folder, arguments.out)
     if arguments.json:

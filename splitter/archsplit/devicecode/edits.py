@@ -192,10 +192,8 @@ def is_for_driver(section: Section | None) -> bool:
     return section is None or section.name != RELOCATABLE
 
 
-def copy_entry(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
+def copy_entry(_: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
     """Return an entry's own bytes."""
-    # Same signature as `ImageEncoder`.
-    del container
     return (CopiedBytes(offset=entry.offset, size=entry.size),)
 
 
