@@ -147,14 +147,17 @@ def wheel_differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
 
 def _run_history(arguments: argparse.Namespace, console: Console) -> int:
     """Measure the files, show all releases, and check the limit."""
-    from archsplit.inspect.history import merge_releases
+    from archsplit.inspect.history import measure_release, merge_releases
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.inspection import history_markdown
 
     if not arguments.files and arguments.log is None:
         raise UsageError("nothing to show", hint="name wheels, or a log with --log FILE")
     arguments.files = [find_file(Path(path), console) for path in arguments.files]
     logged = _read_log(arguments)
-    releases = merge_releases(logged, _measure(arguments.files))
+    requests = [InspectRequest(subject=str(path), digest=True) for path in arguments.files]
+    measured = [measure_release(read_inventory(request)) for request in requests]
+    releases = merge_releases(logged, measured)
     # A log is whole or as it was: all files were read before it is written.
     if arguments.log is not None and len(releases) > len(logged):
         write_file(arguments.log, "".join(f"{release.as_line()}\n" for release in releases))
@@ -191,16 +194,6 @@ def _read_log(arguments: argparse.Namespace) -> tuple[ReleaseSize, ...]:
         raise InputError(f"no such file: {log}", hint="name wheels to start a log")
     text = read_text(log, hint="name a log of archsplit diff --log")
     return read_log(text, where=str(log))
-
-
-def _measure(files: Sequence[Path]) -> list[ReleaseSize]:
-    from archsplit.inspect.history import measure_release
-    from archsplit.inspect.inspect import InspectRequest, read_inventory
-
-    return [
-        measure_release(read_inventory(InspectRequest(subject=str(path), digest=True)))
-        for path in files
-    ]
 
 
 def _table(releases: Sequence[ReleaseSize]) -> RenderableType:

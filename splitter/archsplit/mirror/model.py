@@ -10,8 +10,6 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import TypeAdapter
-
 from archsplit.errors import InputError, TargetError
 from archsplit.release.report import read_listing
 
@@ -267,8 +265,6 @@ class MirrorState:
 KEEP = MirrorEdit(kind="keep")
 """Edit of a wheel that stays as it is on request."""
 
-_STATE = TypeAdapter(MirrorState)
-
 
 def read_state(folder: Path) -> MirrorState:
     """Read the state of a mirror; an empty one for a folder without.
@@ -280,7 +276,7 @@ def read_state(folder: Path) -> MirrorState:
     if not path.exists():
         return MirrorState()
     try:
-        return read_listing(path, _STATE, schema=MIRROR_SCHEMA, what="the state of a mirror")
+        return read_listing(path, MirrorState, schema=MIRROR_SCHEMA, what="the state of a mirror")
     except InputError as error:
         hint = "delete the file, and mirror each lock again: the wheels and the pages are not lost"
         raise InputError(error.message, hint=hint) from None

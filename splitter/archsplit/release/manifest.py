@@ -17,7 +17,6 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
 from archsplit.release.report import merge_listings, read_listing
-from archsplit.system.schema import type_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -201,8 +200,7 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         InputError: it can't be read, or is not a manifest of this schema.
     """
-    adapter = type_adapter(Manifest)
-    return read_listing(path, adapter, schema=MANIFEST_SCHEMA, what="a release's manifest")
+    return read_listing(path, Manifest, schema=MANIFEST_SCHEMA, what="a release's manifest")
 
 
 def library_images(path: Path, name: str) -> tuple[ManifestImage, ...]:

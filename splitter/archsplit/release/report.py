@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pydantic import TypeAdapter
-
     from archsplit.recipe.policy import Policy
 
 __pure__ = True
@@ -53,7 +51,7 @@ def merge_listings(
     return tuple(listed[name] for name in sorted(listed))
 
 
-def read_listing(path: Path, adapter: TypeAdapter[_Listing], *, schema: int, what: str) -> _Listing:
+def read_listing(path: Path, kind: type[_Listing], *, schema: int, what: str) -> _Listing:
     """Read the file of a list.
 
     Args:
@@ -70,7 +68,7 @@ def read_listing(path: Path, adapter: TypeAdapter[_Listing], *, schema: int, wha
         # A newer schema may have moved a field, so nothing is guessed.
         if found != schema:
             raise InputError(f"{path} has schema {found}, expected {schema}")
-        return adapter.validate_python(fields)
+        return type_adapter(kind).validate_python(fields)
     except ValidationError as error:
         raise InputError(f"{path} is not {what}: {schema_faults(error)}") from None
 
@@ -310,8 +308,7 @@ def read_report(path: Path) -> Release:
     Raises:
         InputError: the file can't be read, or is not a report.
     """
-    adapter = type_adapter(Release)
-    return read_listing(path, adapter, schema=REPORT_SCHEMA, what="a release's report")
+    return read_listing(path, Release, schema=REPORT_SCHEMA, what="a release's report")
 
 
 def require_report(folder: Path) -> Release:
