@@ -708,7 +708,7 @@ def test_header_changed_while_the_last_tool_runs_is_never_stale(
     assert KNOWN[0] in here.compile(*flags)
 
 
-def test_what_the_host_compiler_usually_reads_may_be_something_else_this_time(
+def test_the_usual_files_of_the_host_compiler_may_be_others_this_time(
     project: Project,
 ) -> None:
     text = '#ifndef __CUDACC__\n#include "only.h"\n#endif\n'
