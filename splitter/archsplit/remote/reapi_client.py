@@ -379,12 +379,9 @@ class ReapiClient:
         whole = content if isinstance(content, bytes) else await asyncio.to_thread(_read, content)
         _check_content(digest, whole, content)
         # Preprocessed text takes a tenth; cubins and small files are not worth it.
-        compressed = (
-            await asyncio.to_thread(zstd.compress, whole, _LEVEL)
-            if self._should_compress(digest)
-            else whole
-        )
-        blob = min(whole, compressed, key=len)
+        blob = whole
+        if self._should_compress(digest):
+            blob = min(whole, await asyncio.to_thread(zstd.compress, whole, _LEVEL), key=len)
         name = _blob_name(digest, is_compressed=len(blob) < len(whole))
         name = f"{self._prefix()}uploads/{uuid.uuid4()}/{name}"
 

@@ -139,14 +139,10 @@ class OutputFolder:
             return "make the pattern match one of them, or split them with a recipe each"
         # Shown, because a wrong pattern is the most frequent mistake.
         files = sorted(self._display_name(path) for path in self.out.rglob("*") if path.is_file())
-        what = (
-            f"{OUT_PLACEHOLDER} has {', '.join(files[:8])}"
-            if files
-            else f"{OUT_PLACEHOLDER} is empty"
-        )
+        what = f"has {', '.join(files[:8])}" if files else "is empty"
         return (
-            f"{what}; the command gets that folder as {OUT_PLACEHOLDER} in its words and as "
-            f"${OUTPUT_VARIABLE}"
+            f"{OUT_PLACEHOLDER} {what}; the command gets that folder as {OUT_PLACEHOLDER} in its"
+            f" words and as ${OUTPUT_VARIABLE}"
         )
 
     def _display_name(self, path: Path) -> str:

@@ -350,17 +350,14 @@ class WheelInfo:
             raise WheelError(f"WHEEL has the format version {version!r}, expected 1.x")
         if root.lower() not in _ROOT_VALUES:
             raise WheelError(f"WHEEL has Root-Is-Purelib: {root!r}, expected true or false")
+        lines = f"WHEEL has {len(roots)} lines {_ROOT_FIELD}"
+        notes = (f"{lines}; the first one counts, as for pip: {root}",)
         return cls(
             generator=_only_value(fields, "Generator"),
             tags=tuple(sorted(set(fields.get_all("Tag", [])))),
             purelib=_ROOT_VALUES[root.lower()],
             build=_only_value(fields, "Build") if "Build" in fields else "",
-            notes=()
-            if len(roots) == 1
-            else (
-                f"WHEEL has {len(roots)} lines {_ROOT_FIELD}; the first one counts, as for pip:"
-                f" {root}",
-            ),
+            notes=() if len(roots) == 1 else notes,
         )
 
 
