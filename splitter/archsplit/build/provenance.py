@@ -120,19 +120,14 @@ def add_bill(draft: WheelDraft, origins: Origins, *, epoch: int) -> WheelDraft:
     else:
         draft, parts = _with_licenses(draft, origins), list(_in_plugin(origins))
     metadata = draft.metadata
-    bill = Bill(
-        subject=wheel_component(
-            metadata.name,
-            metadata.version,
-            license_name=metadata.license_expression,
-            summary=metadata.summary,
-        ),
-        parts=tuple(parts),
-        tools=tuple(
-            tool_component(tool) for tool in origins.toolchain if tool not in origins.runtime
-        ),
-        epoch=epoch,
+    subject = wheel_component(
+        metadata.name,
+        metadata.version,
+        license_name=metadata.license_expression,
+        summary=metadata.summary,
     )
+    tools = (tool_component(tool) for tool in origins.toolchain if tool not in origins.runtime)
+    bill = Bill(subject=subject, parts=tuple(parts), tools=tuple(tools), epoch=epoch)
     return replace(draft, sboms=wheel_members({BUILT: encode_bill(bill)}))
 
 

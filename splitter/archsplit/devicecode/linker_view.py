@@ -38,13 +38,9 @@ def linker_findings(before: Elf, after: Elf) -> Iterator[str]:
     Raises:
         BinaryFormatError: a table of a file is damaged.
     """
-    old, new = before.header, after.header
-    if (old.type, old.machine, old.abi_version, old.flags) != (
-        new.type,
-        new.machine,
-        new.abi_version,
-        new.flags,
-    ):
+    headers = (before.header, after.header)
+    old, new = ((one.type, one.machine, one.abi_version, one.flags) for one in headers)
+    if old != new:
         yield "the ELF header has another type, machine or flags"
     yield from sorted(_broken_rules(after) - _broken_rules(before))
     if _other_segments(before) != _other_segments(after):

@@ -30,7 +30,7 @@ from archsplit.devicecode.select import code_targets, missing_text, newest_ptx, 
 from archsplit.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from archsplit.arch.target import Capability, Target
     from archsplit.formats.fatbin import FatbinEntry
@@ -535,18 +535,11 @@ def _own_pieces(
     return [*generic, *special]
 
 
-def _pack_files(pack: PackContents, pieces: list[_Piece]) -> list[PackFile]:
-    return [
-        PackFile(
-            pack=replace(
-                pack,
-                offsets=tuple(
-                    offsets if number in piece.containers else frozenset()
-                    for number, offsets in enumerate(pack.offsets)
-                ),
-            ),
-            cores=tuple(sorted(piece.cores)),
-            is_generic=piece.is_generic,
+def _pack_files(pack: PackContents, pieces: list[_Piece]) -> Iterator[PackFile]:
+    for piece in pieces:
+        offsets = (
+            one if number in piece.containers else frozenset()
+            for number, one in enumerate(pack.offsets)
         )
-        for piece in pieces
-    ]
+        own = replace(pack, offsets=tuple(offsets))
+        yield PackFile(pack=own, cores=tuple(sorted(piece.cores)), is_generic=piece.is_generic)

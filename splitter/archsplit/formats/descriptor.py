@@ -161,14 +161,8 @@ def decode_note(
     # Nothing may overlap the fixed part.
     for what, at in (("package", 20), ("version", 28), ("targets", 36)):
         offset = window.u32(at, what)
-        _expect(
-            window,
-            at,
-            f"offset of the {what}",
-            offset,
-            offset >= fixed_size,
-            f"{fixed_size} or more",
-        )
+        expected = f"{fixed_size} or more"
+        _expect(window, at, f"offset of the {what}", offset, offset >= fixed_size, expected)
     try:
         return Descriptor(
             package=_decode_text(window, row[6], row[7], "package"),

@@ -538,9 +538,8 @@ def _targets_in_library(elf: Elf, section: Section) -> Iterator[tuple[int, Windo
 
 def _targets_in_program(elf: Elf, section: Section) -> Iterator[tuple[int, Window]]:
     # A program that is not position-independent has final addresses, and no relocations for them.
-    for index, (_, _, data, _) in enumerate(
-        elf.content(section).records(_WRAPPER, WRAPPER_SECTION)
-    ):
+    rows = elf.content(section).records(_WRAPPER, WRAPPER_SECTION)
+    for index, (_, _, data, _) in enumerate(rows):
         yield index * _WRAPPER.size, elf.from_address(data, "container of a wrapper")
 
 

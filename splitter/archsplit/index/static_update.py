@@ -326,16 +326,14 @@ def _apply_yanks(projects: Projects, change: IndexChange) -> Projects:
         for release in in_set:
             if release in named:
                 reasons |= dict.fromkeys(in_set, named[release])
-    return {
-        name: replace(
-            project,
-            entries=tuple(
-                replace(one, yanked=reasons.get(_key(one.release), one.yanked))
-                for one in project.entries
-            ),
+    changed = dict(projects)
+    for name, project in projects.items():
+        entries = (
+            replace(one, yanked=reasons.get(_key(one.release), one.yanked))
+            for one in project.entries
         )
-        for name, project in projects.items()
-    }
+        changed[name] = replace(project, entries=tuple(entries))
+    return changed
 
 
 def _key(release: IndexRelease) -> tuple[NormalizedName, Version]:

@@ -90,17 +90,15 @@ def license_warning(wheels: tuple[MirroredWheel, ...]) -> str | None:
 
 def mirror_json(report: MirrorReport) -> str:
     """Return the report as JSON."""
+    wheels = [
+        {**asdict(wheel), "downloads": {one: wheel.size_for(one) for one in report.devices}}
+        for wheel in report.wheels
+    ]
     content = {
         "schema": MIRROR_SCHEMA,
         "out": str(report.out),
         "devices": report.devices,
-        "wheels": [
-            {
-                **asdict(wheel),
-                "downloads": {device: wheel.size_for(device) for device in report.devices},
-            }
-            for wheel in report.wheels
-        ],
+        "wheels": wheels,
         "new": report.new,
         "locks": report.locks,
         "removed": report.removed,

@@ -227,21 +227,17 @@ def removal_record(
     *, source: Mapping[str, str], choice: str, files: Iterable[SlimmedFile]
 ) -> bytes:
     """Return the content of `SLIM_NOTE_FILE`; ``source`` identifies the original."""
-    content = {
-        "schema": SLIM_SCHEMA,
-        # Names and digests, no paths of this machine: the record is published with the wheel.
-        "source": dict(source),
-        "choice": choice,
-        "files": [
-            {
-                "path": file.path,
-                "removed": [asdict(row) for row in file.removed],
-                # Zeros in their places: these images keep their offsets.
-                "zeroed": [asdict(row) for row in file.unregistered] if file.zeroed else [],
-            }
-            for file in files
-        ],
-    }
+    rows = [
+        {
+            "path": file.path,
+            "removed": [asdict(row) for row in file.removed],
+            # Zeros in their places: these images keep their offsets.
+            "zeroed": [asdict(row) for row in file.unregistered] if file.zeroed else [],
+        }
+        for file in files
+    ]
+    # Names and digests, no paths of this machine: the record is published with the wheel.
+    content = {"schema": SLIM_SCHEMA, "source": dict(source), "choice": choice, "files": rows}
     return (json.dumps(content, indent=2) + "\n").encode()
 
 

@@ -267,16 +267,11 @@ def _edited_metadata(
 ) -> dict[str, PackedContent]:
     """Return METADATA and WHEEL with the new version, tags and note."""
     metadata, info = f"{wheel.dist_info}/METADATA", f"{wheel.dist_info}/WHEEL"
+    # Changed only with a local label: METADATA and file name must have the same version.
+    version = name.version if name.version != wheel.name.version else ""
+    text = edit_metadata(wheel.read(metadata), version=version, note=removal_note(files))
     return {
-        metadata: pack(
-            edit_metadata(
-                wheel.read(metadata),
-                # Changed only with a local label: METADATA and file name must have the same
-                # version.
-                version=name.version if name.version != wheel.name.version else "",
-                note=removal_note(files),
-            )
-        ),
+        metadata: pack(text),
         info: pack(edit_wheel_info(wheel.read(info), tags=name.tags, build=name.build)),
     }
 

@@ -112,23 +112,11 @@ class WheelDraft:
         texts = {"METADATA": metadata.encode_metadata(self.metadata), "WHEEL": info.encode()}
         if self.entry_points:
             texts["entry_points.txt"] = self.entry_points.encode()
-        return (
-            # Sorted, because a folder's order on disk differs between machines.
-            *_sort_by_name(self.members),
-            *_sort_by_name(
-                [
-                    *(
-                        WheelMember(name=dist_info + name, content=text)
-                        for name, text in texts.items()
-                    ),
-                    *(
-                        replace(file, name=f"{dist_info}licenses/{file.name}")
-                        for file in self.licenses
-                    ),
-                    *(replace(file, name=f"{dist_info}sboms/{file.name}") for file in self.sboms),
-                ]
-            ),
-        )
+        own = [*wheel_members({dist_info + name: text for name, text in texts.items()})]
+        for folder, files in (("licenses", self.licenses), ("sboms", self.sboms)):
+            own += (replace(file, name=f"{dist_info}{folder}/{file.name}") for file in files)
+        # Sorted, because a folder's order on disk differs between machines.
+        return (*_sort_by_name(self.members), *_sort_by_name(own))
 
     def _findings(self) -> Iterator[str]:
         # The index refuses an upload whose METADATA and file name differ.
