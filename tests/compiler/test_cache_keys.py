@@ -637,19 +637,32 @@ def test_facts_of_a_header_hold_while_it_is_the_same(
         assert opened().find(str(header)) is not None
 
 
-def test_usual_names_of_the_host_compiler_are_remembered(tmp_path: Path) -> None:
-    names = ["/opt/crt/host_runtime.h", "math_constants.h"]
-    scans = TextScans(headers=HeaderFacts(tmp_path, system=()))
-    assert scans.usual_names == []
-    scans.set_usual_names(names)
+def test_usual_headers_of_the_host_compiler_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "TOO_NEW_NS", -(10**12))
+    (tmp_path / "host_runtime.h").write_text("int a;\n")
+    names = [f"{tmp_path}/host_runtime.h"]
+
+    def opened() -> HeaderFacts:
+        return HeaderFacts(tmp_path, system=(str(tmp_path),))
+
+    scans = TextScans(headers=opened())
+    headers = scans.headers
+    assert headers is not None
+    headers.usual_names = names
+    assert headers.usual_names == [], "nothing is known of it yet"
+    scans.facts(names[0])
+    headers.usual_names = names
+    headers.usual_names = [*names, "own.h"]
+    assert headers.usual_names == names, "what a project reads isn't usual"
     scans.save()
-    assert HeaderFacts(tmp_path, system=()).usual_names == names
-    for damaged in ("[", '{"host": 1}'):
+    assert opened().usual_names == names
+    (tmp_path / "host_runtime.h").write_text("int ab;\n")
+    assert opened().usual_names == []
+    for damaged in ("[", '{"host": 1}', '{"host": [1, "a"]}'):
         (tmp_path / "headers-3").write_text(damaged)
-        assert HeaderFacts(tmp_path, system=()).usual_names == []
-    without = TextScans()
-    without.set_usual_names(names)
-    assert without.usual_names == []
+        assert opened().usual_names == []
 
 
 def test_identity_query_asks_for_the_compilers_commands() -> None:

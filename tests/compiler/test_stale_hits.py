@@ -5,10 +5,12 @@ Most compile plain C++ through nvcc, which is quick and takes the same way.
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import shutil
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -720,6 +722,64 @@ def test_the_usual_files_of_the_host_compiler_may_be_others_this_time(
         known(project, "-arch=sm_80", "-Xcompiler", f"-include,{forced}", make="-c k.cu")
     project.write("only.h", value(4))
     assert KNOWN[0] not in project.compile("-arch=sm_80", "-Xcompiler", "-include,b.h")
+
+
+HOST_ONLY = ("-arch=sm_80", "-Xcompiler", "-Iinc", "-Xcompiler", "-include,only.h")
+"""Flags by which only the host compiler reads a header: its step of the compilation, too."""
+
+
+def write_host_only(project: Project, text: str) -> None:
+    project.write("h.h", value(1))
+    project.write("k.cu", SOURCE)
+    project.write("inc/only.h", f"#ifndef __CUDACC__\n{text}#endif\n")
+
+
+@pytest.mark.parametrize("quotes", ['""', "<>"])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_host_compile_asks_again_for_a_header(
+    project: Project, quotes: str, is_there: bool
+) -> None:
+    name = f"{quotes[0]}opt.h{quotes[1]}"
+    write_host_only(project, f"#if __has_include({name})\nint with_opt;\n#endif\n")
+    option = project.folder / "inc/opt.h"
+    for now in (is_there, not is_there):
+        option.write_text("") if now else option.unlink(missing_ok=True)
+        settle()
+        known(project, *HOST_ONLY, make="-c k.cu")
+        assert project.is_fresh(*HOST_ONLY)
+
+
+def test_host_compile_with_the_time_is_not_cached(project: Project) -> None:
+    write_host_only(project, "const char *the_time() { return __TIME__; }\n")
+    for _ in range(2):
+        assert "host compile to assembly" in ran(project.compile(*HOST_ONLY))
+        time.sleep(1)
+
+
+def test_only_the_toolkits_headers_are_expected_to_be_read_by_the_host_compiler(
+    project: Project, tmp_path: Path
+) -> None:
+    write_host_only(project, '#include "/dev/stdin"\n')
+    (tmp_path / "empty").write_text("")
+    with (tmp_path / "empty").open() as empty:
+        saved = os.dup(0)
+        os.dup2(empty.fileno(), 0)
+        try:
+            project.compile(*HOST_ONLY)
+        finally:
+            os.dup2(saved, 0)
+            os.close(saved)
+    (headers,) = project.store.rglob("headers-3")
+    rows = json.loads(headers.read_text())
+    assert rows.get("host", []) == []
+    project.compile("-arch=sm_80")
+    rows = json.loads(headers.read_text())
+    assert any(name.endswith("/host_runtime.h") for name in rows["host"])
+    for damaged in (["a\0b"], ["/usr/include/a\0b"], ["/usr/\ud800x"], ["/dev/zero"], [1], {}):
+        headers.write_text(json.dumps({**rows, "host": damaged}))
+        project.write("k.cu", f"{SOURCE}// {damaged}\nint more{len(damaged)};\n")
+        project.compile("-arch=sm_80")
+        assert project.is_fresh("-arch=sm_80")
 
 
 TOOLS = {

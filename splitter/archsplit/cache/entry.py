@@ -196,7 +196,8 @@ class ManifestRow(NamedTuple):
 
     Attributes:
         files: paths as the command spelled them, and the SHA-256 of the contents.
-        programs: names that were searched on the PATH, and the SHA-256 of the programs.
+        programs: names that were searched on the PATH, and the SHA-256 of the programs; also of
+            headers that were only tested for, "" for none.
         folders: folders in which a new file could shadow one that was read.
         names: possible names of such files, relative to the folders.
         shadowing: files with such names that existed already and were not read.

@@ -230,8 +230,9 @@ class DirectCache:
             read = self._describe(reads, done, scans)
         if read is None:
             return
-        included = {name for scan in found.values() for name in scan.included}
-        scans.set_usual_names([name for name in reads.names if name not in included])
+        if scans.headers is not None:
+            included = {name for scan in found.values() for name in scan.included}
+            scans.headers.usual_names = [name for name in reads.names if name not in included]
         prefixes = self._request.prefixes
         if prefixes.isolated and not self._has_no_isolated(done, reads):
             return
@@ -245,7 +246,7 @@ class DirectCache:
         The host compiler's depfile isn't there yet. It has the headers of nvcc's own code, which
         are most often the same.
         """
-        usual = scans.usual_names
+        usual = [] if scans.headers is None else scans.headers.usual_names
         written = tuple(path for path in done.host_depfiles if path.exists())
         # In the first compilation it is not known what the host compiler usually reads.
         reads = self._observe_reads(done._replace(host_depfiles=written), scans) if usual else None

@@ -154,13 +154,14 @@ class HeaderFacts:
 
     @property
     def usual_names(self) -> list[str]:
-        """Headers that the host compiler read in the last compilation, and no preprocessor."""
+        """Headers that only the host compiler read in the last compilation, all with facts."""
         found = self._facts.get(_USUAL)
-        return [str(name) for name in found] if isinstance(found, list) else []
+        names = found if isinstance(found, list) else []
+        return [name for name in names if isinstance(name, str) and self.find(name)]
 
-    def set_usual_names(self, names: list[str]) -> None:
-        """Remember what `usual_names` returns."""
-        if names != self.usual_names:
+    @usual_names.setter
+    def usual_names(self, names: list[str]) -> None:
+        if names != self.usual_names and all(map(self.find, names)):
             self._facts[_USUAL] = self._new[_USUAL] = names
 
     def save(self) -> None:
@@ -181,6 +182,9 @@ class TextScans:
         headers: facts of earlier processes; None to read all files.
         device_texts: preprocessed texts for devices only.
         parts: of texts that have been read.
+
+    Attributes:
+        headers: see above.
     """
 
     def __init__(
@@ -194,7 +198,7 @@ class TextScans:
         self._device_texts = device_texts
         self._sources = {} if sources is None else sources
         self._files: dict[Path, PreprocessedScan] = {}
-        self._headers = headers
+        self.headers = headers
         self._facts: dict[str, tuple[TextScan, str] | None] = {}
 
     def facts(self, path: str) -> tuple[TextScan, str] | None:
@@ -205,32 +209,22 @@ class TextScans:
         Raises:
             OSError: the file can't be read.
         """
-        if self._headers is None:
+        if self.headers is None:
             return None
         if path not in self._facts:
-            found = self._headers.find(path)
+            found = self.headers.find(path)
             if found is None:
                 file_stat = stat_text(path)
                 text = Path(path).read_bytes()
-                self._headers.add(path, file_stat, text, self.source(text))
-                found = self._headers.find(path)
+                self.headers.add(path, file_stat, text, self.source(text))
+                found = self.headers.find(path)
             self._facts[path] = found
         return self._facts[path]
 
-    @property
-    def usual_names(self) -> list[str]:
-        """See `HeaderFacts.usual_names`."""
-        return [] if self._headers is None else self._headers.usual_names
-
-    def set_usual_names(self, names: list[str]) -> None:
-        """See `HeaderFacts.usual_names`."""
-        if self._headers is not None:
-            self._headers.set_usual_names(names)
-
     def save(self) -> None:
         """Write what the next process may use."""
-        if self._headers is not None:
-            self._headers.save()
+        if self.headers is not None:
+            self.headers.save()
 
     def source(self, text: bytes) -> TextScan:
         """Return the facts about a source or a header."""
@@ -478,8 +472,10 @@ def _has_changed_tools(reads: ObservedReads, resolver: FileResolver) -> bool:
 
 def _unchanged_content(path: str, since: int) -> bytes | None:
     """Return the content of a file that hasn't changed since then."""
+    file = Path(path)
     try:
-        content = Path(path).read_bytes()
+        # A device or a pipe has no content of its own.
+        content = file.read_bytes() if file.is_file() else None
     except OSError:
         return None
     # What changes while it is read has changed afterwards.

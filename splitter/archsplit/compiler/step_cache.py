@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from archsplit.cache.cache import Cache, CacheHit
+    from archsplit.compiler.include_scan import TextScans
     from archsplit.compiler.keys import StepKey
     from archsplit.compiler.tool_identity import ToolIdentities
     from archsplit.scheduler.graph import Step
@@ -213,6 +214,7 @@ class StepCache:
         events: the results of lookups.
         without_bases: preprocessed texts known to have no name of a folder of ``base-dir``.
         parts: of preprocessed texts.
+        scans: facts about headers that others have found.
         ended: called while other tools run with each step that ran and is stored.
     """
 
@@ -236,6 +238,7 @@ class StepCache:
         self.events: list[StepEvent] = []
         self.without_bases: set[Path] = set()
         self.parts = TextParts()
+        self.scans: TextScans | None = None
         self.ended: Callable[[Step], object] = bool
         self._verifying = cache.settings.mode == "verify"
         self._began = cache.digests.began
@@ -463,9 +466,38 @@ class StepCache:
         # A header that changed during the compile may have been read before or after.
         if any(has_changed(resolver.resolve(name), self._began) for name, _ in files):
             return None
+        tested = self._tested_headers([resolver.resolve(name) for name, _ in files])
+        if tested is None or not all(digest for _, digest in files):
+            return None
         names = tuple(sorted(name.removeprefix(INCLUDE_PREFIX) for name, _ in files))
+        tests = (include_spelling(name, resolver.includes) for name in tested)
         # A file that a flag includes is searched in the working folder first.
-        row = ManifestRow(files=files, folders=("",), names=names)
+        row = ManifestRow(
+            files=files,
+            programs=tuple((name, resolver.program_digest(name) or "") for name in tests),
+            folders=("",),
+            names=names,
+        )
         shadowing = map(resolver.shorten, resolver.shadow_changes(row))
-        row = row._replace(shadowing=tuple(sorted(shadowing)))
-        return lookup.prefixes.map_row(row) if all(digest for _, digest in files) else None
+        return lookup.prefixes.map_row(row._replace(shadowing=tuple(sorted(shadowing))))
+
+    def _tested_headers(self, paths: list[str]) -> list[str] | None:
+        """Return where ``__has_include`` in headers looks; None if they ask more than that."""
+        # Imported late: the first tools don't wait for its patterns.
+        from archsplit.compiler.include_scan import TextScans, has_include_names  # noqa: PLC0415
+
+        scans = self.scans or TextScans()
+        tested: dict[str, None] = {}
+        for path in paths:
+            try:
+                known = scans.facts(path)
+                scan = scans.source(Path(path).read_bytes()) if known is None else known[0]
+            except OSError:
+                return None
+            names = has_include_names([scan])
+            if names is None or scan.uses_time or scan.reads_unlisted:
+                return None
+            # Beside the header, or in an include folder.
+            for folder in (f"{path.rpartition('/')[0]}/", INCLUDE_PREFIX):
+                tested |= dict.fromkeys(folder + name for name in sorted(names))
+        return list(tested)

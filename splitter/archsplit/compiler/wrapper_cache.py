@@ -161,7 +161,7 @@ class WrapperCache:
         return compilation._replace(graph=graph), steps
 
     def _prepare(self, compilation: Compilation, steps: StepCache, step: Step) -> None:
-        scans = self._text_scans(compilation)
+        scans = steps.scans = self._text_scans(compilation)
         texts = _preprocessed_texts(compilation)
         for path in {*step.writes}.intersection(texts):
             scans.prepare(path)
