@@ -775,9 +775,17 @@ def test_only_the_toolkits_headers_are_expected_to_be_read_by_the_host_compiler(
     project.compile("-arch=sm_80")
     rows = json.loads(headers.read_text())
     assert any(name.endswith("/host_runtime.h") for name in rows["host"])
-    for damaged in (["a\0b"], ["/usr/include/a\0b"], ["/usr/\ud800x"], ["/dev/zero"], [1], {}):
+    damages: tuple[object, ...] = (
+        ["a\0b"],
+        ["/usr/include/a\0b"],
+        ["/usr/\ud800x"],
+        ["/dev/zero"],
+        [1],
+        {},
+    )
+    for number, damaged in enumerate(damages):
         headers.write_text(json.dumps({**rows, "host": damaged}))
-        project.write("k.cu", f"{SOURCE}// {damaged}\nint more{len(damaged)};\n")
+        project.write("k.cu", f"{SOURCE}int more{number};\n")
         project.compile("-arch=sm_80")
         assert project.is_fresh("-arch=sm_80")
 

@@ -102,7 +102,7 @@ class FileResolver(NamedTuple):
         if name.startswith(VARIABLE_PREFIX):
             return self.environment.get(name.removeprefix(VARIABLE_PREFIX))
         # A header that is tested for: one that isn't there must not come.
-        if name.startswith(("/", INCLUDE_PREFIX)):
+        if name.startswith(INCLUDE_PREFIX):
             return self.digest(name) or ""
         # A query to a compiler, not a program's name.
         if " " in name:

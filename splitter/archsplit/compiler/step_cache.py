@@ -470,7 +470,8 @@ class StepCache:
         if tested is None or not all(digest for _, digest in files):
             return None
         names = tuple(sorted(name.removeprefix(INCLUDE_PREFIX) for name, _ in files))
-        tests = (include_spelling(name, resolver.includes) for name in tested)
+        spelled = [include_spelling(name, resolver.includes) for name in tested]
+        tests = [f"{INCLUDE_PREFIX}{name.removeprefix(INCLUDE_PREFIX)}" for name in spelled]
         # A file that a flag includes is searched in the working folder first.
         row = ManifestRow(
             files=files,
@@ -482,7 +483,11 @@ class StepCache:
         return lookup.prefixes.map_row(row._replace(shadowing=tuple(sorted(shadowing))))
 
     def _tested_headers(self, paths: list[str]) -> list[str] | None:
-        """Return where ``__has_include`` in headers looks; None if they ask more than that."""
+        """Return what ``__has_include`` in headers looks for; None if they ask more than that.
+
+        Returns:
+            Absolute paths, and names in the include folders.
+        """
         # Imported late: the first tools don't wait for its patterns.
         from archsplit.compiler.include_scan import TextScans, has_include_names  # noqa: PLC0415
 
@@ -498,6 +503,6 @@ class StepCache:
             if names is None or scan.uses_time or scan.reads_unlisted:
                 return None
             # Beside the header, or in an include folder.
-            for folder in (f"{path.rpartition('/')[0]}/", INCLUDE_PREFIX):
+            for folder in (f"{path.rpartition('/')[0]}/", ""):
                 tested |= dict.fromkeys(folder + name for name in sorted(names))
         return list(tested)
