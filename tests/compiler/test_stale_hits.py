@@ -749,6 +749,38 @@ def test_host_compile_asks_again_for_a_header(
         assert project.is_fresh(*HOST_ONLY)
 
 
+@pytest.mark.parametrize(
+    ("change", "undo"),
+    [
+        ("mv inc inc3; mv inc2 inc", "mv inc inc2; mv inc3 inc"),
+        ("touch inc/opt.h", "rm inc/opt.h"),
+    ],
+)
+def test_change_before_the_host_compile_reads_a_header_again_is_never_stale(
+    project: Project, tmp_path: Path, change: str, undo: str
+) -> None:
+    test = '#if __has_include("opt.h")\nint with_opt;\n#endif\n'
+    write_host_only(project, f"int one;\n{test}")
+    project.write("inc2/only.h", "#ifndef __CUDACC__\nint two;\n#endif\n")
+    hook, here = tmp_path / "hook", shutil.which("gcc")
+    gcc = script(
+        tmp_path / "bin/gcc",
+        f'case "$*" in *" -E "*) ;; *cudafe1*) [ -e {hook} ] && . {hook} ;; esac',
+        f'exec {here} "$@"',
+    )
+    path = {"PATH": f"{gcc.parent}:{os.environ['PATH']}"}
+    project = replace(project, extra={**project.extra, **path})
+    # What the host compiler usually reads is known from now on.
+    project.compile("-arch=sm_80")
+    hook.write_text(f"sleep 0.5; cd {project.folder}; {change}; cd - > /dev/null\n")
+    project.compile(*HOST_ONLY)
+    hook.unlink()
+    subprocess.run(undo, shell=True, check=True, cwd=project.folder)
+    settle()
+    project.compile(*HOST_ONLY)
+    assert project.is_fresh(*HOST_ONLY)
+
+
 def test_host_compile_with_the_time_is_not_cached(project: Project) -> None:
     write_host_only(project, "const char *the_time() { return __TIME__; }\n")
     for _ in range(2):

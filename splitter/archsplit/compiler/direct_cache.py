@@ -34,7 +34,7 @@ from archsplit.nvcc.variables import EPOCH
 from archsplit.system.env import find_program
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from archsplit.cache.cache import Cache
     from archsplit.cache.entry import ManifestRow
@@ -176,6 +176,7 @@ class DirectCache:
         self.stored: dict[str, CachedResult] = {}
         self.base_reason = ""
         self._early: tuple[ObservedReads | None, ManifestUpdate | None] = (None, None)
+        self._early_depfiles: tuple[Path, ...] = ()
 
     def find(self, targets: Sequence[str] = WHOLE) -> dict[str, CachedResult]:
         """Return the hits by target: results whose input files have the same digests now."""
@@ -226,7 +227,11 @@ class DirectCache:
         if reads is None:
             return
         early, read = self._early
-        if reads != early or read is None or has_changed_reads(reads, self._resolver):
+        if (
+            reads != early
+            or has_changed_reads(reads, self._resolver)
+            or self._may_differ(done, scans)
+        ):
             read = self._describe(reads, done, scans)
         if read is None:
             return
@@ -254,8 +259,17 @@ class DirectCache:
             return None
         reads = reads._replace(names=tuple(dict.fromkeys([*reads.names, *usual])))
         read = self._describe(reads, done, scans)
-        self._early = (reads, read)
+        self._early, self._early_depfiles = (reads, read), written
         return None if read is None else read.row
+
+    def _may_differ(self, done: CompletedCompile, scans: TextScans) -> bool:
+        """Return True if the last tools may have read something else than was described early.
+
+        A folder above a header may have been renamed meanwhile, or a header come that it tests for.
+        """
+        late = [path for path in done.host_depfiles if path not in self._early_depfiles]
+        names = {name for rule in _rules(late) for name in _listed_names(rule, done.private)}
+        return scans.headers is None or not all(map(scans.headers.find, names))
 
     def _describe(
         self, reads: ObservedReads, done: CompletedCompile, scans: TextScans
@@ -349,10 +363,8 @@ class DirectCache:
         self._tools.replies.recheck()
         texts = {path: scans.preprocessed_file(path) for path in done.texts}
         names = dict.fromkeys(name for scan in texts.values() for name in scan.included)
-        rules = (path.read_text(errors="surrogateescape") for path in done.host_depfiles)
-        # Preprocessing for several targets reads the same files.
-        for listed in dict.fromkeys(rule.partition(":")[2] for rule in rules):
-            names |= dict.fromkeys(_listed_names(listed, done.private))
+        for rule in _rules(done.host_depfiles):
+            names |= dict.fromkeys(_listed_names(rule, done.private))
         files = [
             str(path) for root in _toolkit_folders(done.commands) for path in _driver_files(root)
         ]
@@ -464,8 +476,14 @@ def _compiles_source(argv: tuple[str, ...], private: Path) -> bool:
     return not any(word.startswith(f"{private}/") for word in argv[1:] if word not in named)
 
 
-def _listed_names(listed: str, private: Path) -> Iterator[str]:
-    for name in parse_depfile(listed):
+def _rules(depfiles: Iterable[Path]) -> dict[str, None]:
+    """Return the names in depfiles; preprocessing for several targets reads the same files."""
+    texts = (path.read_text(errors="surrogateescape") for path in depfiles)
+    return dict.fromkeys(text.partition(":")[2] for text in texts)
+
+
+def _listed_names(rule: str, private: Path) -> Iterator[str]:
+    for name in parse_depfile(rule):
         # There are thousands of names, and few have a "..".
         plain = os.path.normpath(name) if ".." in name else name
         if not plain.startswith(f"{private}/"):

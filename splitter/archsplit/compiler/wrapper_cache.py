@@ -153,12 +153,13 @@ class WrapperCache:
             private=compilation.folder,
             prefixes=PrefixMap(bases=self._prefixes.bases),
         )
+        compilation = compilation._replace(graph=graph)
         # What is needed after the last tool is found while tools run.
         if self._direct:
             self._parts = steps.parts
             steps.ended = partial(self._prepare, compilation, steps)
             compilation = compilation._replace(markers=partial(self._markers, compilation))
-        return compilation._replace(graph=graph), steps
+        return compilation, steps
 
     def _prepare(self, compilation: Compilation, steps: StepCache, step: Step) -> None:
         scans = steps.scans = self._text_scans(compilation)
