@@ -52,7 +52,7 @@ def compute_key(components: Iterable[KeyComponent]) -> str:
     return _compute_key(tuple(components))
 
 
-# A hundred headers are in one list, and its key is asked for five times.
+# Hundreds of headers are in one list, and its key is asked for five times.
 @functools.lru_cache(maxsize=32)
 def _compute_key(components: tuple[KeyComponent, ...]) -> str:
     # With lengths, no two lists of texts have the same bytes.

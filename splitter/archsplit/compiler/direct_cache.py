@@ -233,11 +233,11 @@ class DirectCache:
             or self._may_differ(done, scans)
         ):
             read = self._describe(reads, done, scans)
+            if scans.headers is not None:
+                included = {name for scan in found.values() for name in scan.included}
+                scans.headers.usual_names = [name for name in reads.names if name not in included]
         if read is None:
             return
-        if scans.headers is not None:
-            included = {name for scan in found.values() for name in scan.included}
-            scans.headers.usual_names = [name for name in reads.names if name not in included]
         prefixes = self._request.prefixes
         if prefixes.isolated and not self._has_no_isolated(done, reads):
             return
@@ -477,7 +477,7 @@ def _compiles_source(argv: tuple[str, ...], private: Path) -> bool:
 
 
 def _rules(depfiles: Iterable[Path]) -> dict[str, None]:
-    """Return the names in depfiles; preprocessing for several targets reads the same files."""
+    """Return the lists of names in depfiles, each once: several targets read the same files."""
     texts = (path.read_text(errors="surrogateescape") for path in depfiles)
     return dict.fromkeys(text.partition(":")[2] for text in texts)
 

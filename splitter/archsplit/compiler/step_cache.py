@@ -466,27 +466,26 @@ class StepCache:
         # A header that changed during the compile may have been read before or after.
         if any(has_changed(resolver.resolve(name), self._began) for name, _ in files):
             return None
-        tested = self._tested_headers([resolver.resolve(name) for name, _ in files])
+        paths = [resolver.resolve(name) for name, _ in files]
+        tested = self._tested_headers(paths, resolver.includes)
         if tested is None or not all(digest for _, digest in files):
             return None
         names = tuple(sorted(name.removeprefix(INCLUDE_PREFIX) for name, _ in files))
-        spelled = [include_spelling(name, resolver.includes) for name in tested]
-        tests = [f"{INCLUDE_PREFIX}{name.removeprefix(INCLUDE_PREFIX)}" for name in spelled]
         # A file that a flag includes is searched in the working folder first.
         row = ManifestRow(
             files=files,
-            programs=tuple((name, resolver.program_digest(name) or "") for name in tests),
+            programs=tuple((name, resolver.program_digest(name) or "") for name in tested),
             folders=("",),
             names=names,
         )
         shadowing = map(resolver.shorten, resolver.shadow_changes(row))
         return lookup.prefixes.map_row(row._replace(shadowing=tuple(sorted(shadowing))))
 
-    def _tested_headers(self, paths: list[str]) -> list[str] | None:
+    def _tested_headers(self, paths: list[str], includes: tuple[str, ...]) -> list[str] | None:
         """Return what ``__has_include`` in headers looks for; None if they ask more than that.
 
         Returns:
-            Absolute paths, and names in the include folders.
+            Names in the include folders, or absolute, all with `INCLUDE_PREFIX`.
         """
         # Imported late: the first tools don't wait for its patterns.
         from archsplit.compiler.include_scan import TextScans, has_include_names  # noqa: PLC0415
@@ -504,5 +503,7 @@ class StepCache:
                 return None
             # Beside the header, or in an include folder.
             for folder in (f"{path.rpartition('/')[0]}/", ""):
-                tested |= dict.fromkeys(folder + name for name in sorted(names))
+                spelled = (include_spelling(folder + name, includes) for name in sorted(names))
+                plain = (name.removeprefix(INCLUDE_PREFIX) for name in spelled)
+                tested |= dict.fromkeys(INCLUDE_PREFIX + name for name in plain)
         return list(tested)

@@ -174,7 +174,8 @@ class WrapperCache:
             driver = driver_files(os.path.realpath(self._invocation.nvcc))
             if row is not None and driver is not None:
                 with contextlib.suppress(_UncheckableError):
-                    self._early_conditions = (row, self._conditions(row, self._requests[0], driver))
+                    conditions = self._known_conditions(row, self._requests[0], driver)
+                    self._early_conditions = (row, conditions)
 
     def _markers(self, compilation: Compilation, path: Path) -> bytes:
         return self._text_scans(compilation).preprocessed_file(path).markers
@@ -274,7 +275,7 @@ class WrapperCache:
         try:
             digest = sealed_digest(blob)
             sections: dict[str, list[str]] = {
-                **self._conditions(hit.row, request, driver),
+                **self._known_conditions(hit.row, request, driver),
                 "machine": [os.uname().nodename, str(invocation.cwd)],
                 "hit": [request.key, hit.key, digest, saved, hit.stdout, hit.stderr, note],
                 "bases": [*_base_condition(cache.settings.base_dir, invocation)],
@@ -307,7 +308,7 @@ class WrapperCache:
             shared = str(records / invocation.shared_key)
             write_record(shared, sections, request.prefixes.bases)
 
-    def _conditions(
+    def _known_conditions(
         self, row: ManifestRow, request: CompileRequest, driver: Sequence[str]
     ) -> dict[str, list[str]]:
         known, conditions = self._early_conditions
